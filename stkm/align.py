@@ -1,0 +1,330 @@
+"""Alignment of images with targets, from coarse to fine: the distance of Eq. 3 and its warp."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.ndimage import gaussian_filter
+
+from . import solvers
+from .warp import Warp, _float
+
+__all__ = ["Alignment", "Matcher", "align", "low_pass"]
+
+
+class Alignment(NamedTuple):
+    """Images warped onto targets.
+
+    Attributes
+    ----------
+    warped : (N, H, W[, C]) images T(x, d)
+    labels : (N,) index of the target of each image
+    displacements : (N, L, 2) of the landmarks, pixels
+    distances : (N,) penalised squared errors f(d)
+    penalties : (N,) the part of ``distances`` that is penalty
+    folded : (N,) share of pixels where the map folds
+    """
+
+    warped: np.ndarray
+    labels: np.ndarray
+    displacements: np.ndarray
+    distances: np.ndarray
+    penalties: np.ndarray
+    folded: np.ndarray
+
+
+def low_pass(images, sd):
+    """Gaussian low-pass of standard deviation ``sd`` pixels, 0 outside; ``(N, H, W, C)``."""
+    if sd <= 0:
+        return np.asarray(images)
+    return gaussian_filter(np.asarray(images), (0, sd, sd, 0), mode="constant")
+
+
+def flatten(d):
+    """Displacements ``(N, L, 2)`` -> ``(N, 2L)``, the order of the solvers: rows first."""
+    d = np.asarray(d)
+    return np.swapaxes(d, 1, 2).reshape(len(d), 2 * d.shape[1])
+
+
+def unflatten(d):
+    """``(N, 2L)`` -> ``(N, L, 2)``."""
+    d = np.asarray(d)
+    return np.swapaxes(d.reshape(len(d), 2, d.shape[1] // 2), 1, 2)
+
+
+def batches(index, size):
+    """Pieces of ``index`` (an array) and the same padded to one length by repetition.
+
+    One length means one compiled program, whatever the number of images; 64 for few of them.
+    """
+    size = size if len(index) > 64 else min(64, size)
+    for start in range(0, len(index), size):
+        part = index[start : start + size]
+        yield part, np.pad(part, (0, size - len(part)), mode="edge")
+
+
+@jax.jit
+def _warp(images, index, d, basis, rows, cols):
+    """T(x, d) ``(n, m, C)`` for images ``index``."""
+    x = images[index]
+    move = d.reshape(len(d), 2, basis.shape[1]) @ basis.T
+    taps = solvers.pack_taps(x)
+    return solvers.sample_taps(taps, x.shape[1:3], rows + move[:, 0], cols + move[:, 1])[0]
+
+
+@jax.jit
+def _warp_sum(images, index, d, weights, basis, rows, cols):
+    """Σ w T(x, d) ``(m, C)`` over a batch: the numerator of the centroid (Eq. 4)."""
+    return jnp.einsum("n,nmc->mc", weights, _warp(images, index, d, basis, rows, cols))
+
+
+_take = jax.jit(lambda images, index: images[index])
+
+
+class Matcher:
+    """Aligns images of one set with targets by Gauss–Newton, in batches of one compiled shape.
+
+    Parameters
+    ----------
+    images : (N, H, W, C) float32, already low-passed
+    warp : Warp of the frame
+    q, q_affine : penalties of the warp and of the coarse affine stage (`solvers.penalty`)
+    coarse : sd in pixels of the low-pass of the coarse affine stage; 0 leaves the stage out
+    stride : take the error on every ``stride``-th pixel in both directions
+    n_cold, n_warm, n_coarse : iterations from the identity, from an earlier warp, of the stage
+    """
+
+    def __init__(
+        self,
+        images,
+        warp,
+        q,
+        q_affine,
+        *,
+        coarse=0.0,
+        stride=1,
+        n_cold=20,
+        n_warm=6,
+        n_coarse=10,
+        batch_size=128,
+    ):
+        self.warp, self.coarse, self.batch_size = warp, coarse, batch_size
+        self.size = 2 * len(warp.landmarks)
+        rigid = self.size <= 6
+        affine = warp if rigid else Warp.affine(warp.shape)
+        self.n_cold, self.n_warm = (n_cold, n_warm) if self.size else (0, 0)
+        self.n_coarse = n_coarse if coarse > 0 and self.size else 0
+        self.images = jnp.asarray(images)
+        self.blurred = jnp.asarray(low_pass(images, coarse)) if self.n_coarse else self.images
+        self.grid = solvers.make_grid(warp, q, stride=stride)
+        self.full = self.grid if stride == 1 else solvers.make_grid(warp, q)
+        self.affine_grid = solvers.make_grid(
+            affine, q if rigid else q_affine, stride=max(2, stride)
+        )
+        lift = np.eye(len(warp.landmarks)) if rigid else affine.basis_at(warp.landmarks)[0]
+        self.lift = jnp.asarray(lift, jnp.float32)
+
+    def prepare(self, target):
+        """What is computed once for a target ``(H, W, C)``: itself, low-passed, both inverses."""
+        t = jnp.asarray(target, jnp.float32)[None]
+        rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.n_coarse else t
+        return (
+            t,
+            solvers.inverse_hessian(t, self.grid),
+            rough,
+            solvers.inverse_hessian(rough, self.affine_grid),
+        )
+
+    def _cold(self, index, prepared):
+        target, inverse, rough, rough_inverse = prepared
+        coarse = (_take(self.blurred, index), rough, rough_inverse, self.affine_grid, self.n_coarse)
+        x = _take(self.images, index)
+        return solvers.gauss_newton_cold(
+            x, target, inverse, coarse, self.lift, self.grid, self.n_cold
+        )
+
+    def _warm(self, index, prepared, d):
+        target, inverse, _, _ = prepared
+        x = _take(self.images, index)
+        return solvers.gauss_newton(x, target, inverse, d, self.grid, self.n_warm)
+
+    def fit(self, k, index, prepared, d=None):
+        """``(f, d)`` of images ``index`` against target k, from warps d or from the identity."""
+        del k  # only solvers with a memory of their own need to know which target it is
+        pending = []
+        where = np.arange(len(index))
+        for part, padded in batches(where, self.batch_size):
+            rows = jnp.asarray(index[padded])
+            out = (
+                self._cold(rows, prepared)
+                if d is None
+                else self._warm(rows, prepared, jnp.asarray(d[padded]))
+            )
+            pending.append((len(part), out))  # collected later: the device works meanwhile
+        f = np.concatenate([np.asarray(o[0])[:n] for n, o in pending] or [np.zeros(0, np.float32)])
+        moves = [np.asarray(o[1])[:n] for n, o in pending]
+        return f, np.concatenate(moves or [np.zeros((0, self.size), np.float32)])
+
+    def warped_sum(self, index, d, weights):
+        """Σ w T(x, d) over images ``index``, ``(H, W, C)`` float64, in a fixed order."""
+        h, w, c = self.images.shape[1:]
+        total = np.zeros((h * w, c))
+        for part, padded in batches(np.arange(len(index)), self.batch_size):
+            weight = np.zeros(len(padded), np.float32)
+            weight[: len(part)] = weights[part]
+            g = self.full
+            total += np.asarray(
+                _warp_sum(
+                    self.images,
+                    jnp.asarray(index[padded]),
+                    jnp.asarray(d[padded]),
+                    weight,
+                    g.basis,
+                    g.rows,
+                    g.cols,
+                ),
+                dtype=np.float64,
+            )
+        return total.reshape(h, w, c)
+
+    def warped(self, index, d):
+        """T(x, d) of images ``index``, ``(n, H, W, C)``."""
+        out = []
+        for part, padded in batches(np.arange(len(index)), self.batch_size):
+            g = self.full
+            rows, moves = jnp.asarray(index[padded]), jnp.asarray(d[padded])
+            out.append(
+                np.asarray(_warp(self.images, rows, moves, g.basis, g.rows, g.cols))[: len(part)]
+            )
+        shape = self.images.shape[1:]
+        return np.concatenate(out or [np.zeros((0, *shape), np.float32)]).reshape(
+            len(index), *shape
+        )
+
+
+def _check_pair(images, targets, warp, solver):
+    if solver not in ("gauss-newton", "adam", "lm"):
+        raise ValueError(f"solver={solver!r}: use 'gauss-newton', 'adam' or 'lm'")
+    if images.ndim not in (3, 4) or images.shape[1:3] != warp.shape:
+        raise ValueError(
+            f"images must be (N, {warp.shape[0]}, {warp.shape[1]}[, C]), got {images.shape}"
+        )
+    if targets.shape != images.shape:
+        raise ValueError(
+            f"one target of the same shape per image: got {targets.shape} for {images.shape}"
+        )
+    for name, a in (("images", images), ("targets", targets)):
+        if not np.isfinite(np.asarray(a)).all():
+            raise ValueError(f"{name}: Input contains NaN or infinity")
+
+
+def _fine(solver, x, t, d, grid, max_iter, learning_rate):
+    d = jnp.asarray(d, x.dtype)
+    if solver == "adam":
+        return solvers.adam(x, t, d, solvers.adam_state(d), grid, max_iter, learning_rate)[:2]
+    if solver == "lm":
+        return solvers.levenberg_marquardt(x, t, d, grid, max_iter)
+    return solvers.gauss_newton(x, t, solvers.inverse_hessian(t, grid), d, grid, max_iter)
+
+
+def align(
+    images,
+    targets,
+    warp,
+    *,
+    solver="gauss-newton",
+    bending=1e-4,
+    displacement=0.0,
+    scale=None,
+    start=None,
+    coarse=(0.07, 0.035),
+    max_iter=40,
+    learning_rate=0.2,
+    batch_size=128,
+):
+    """Warp every image onto its own target (Eq. 3, penalised).
+
+    Without ``start`` the fit goes from coarse to fine: an affine map on strongly low-passed
+    copies, the warp on lightly low-passed ones, then the images as they are. So strokes that lie
+    several widths apart find each other.
+
+    Parameters
+    ----------
+    images, targets : arrays (N, H, W[, C]) of one shape, any intensity scale
+    warp : Warp of the same frame
+    solver : 'gauss-newton' (default), 'adam' (the paper's) or 'lm' (exact, slow)
+    bending, displacement : weights of the two penalties, free of units (`solvers.penalty`)
+    scale : squared error that the weights refer to; default the targets' mean contrast
+        Σ_pixels (μ − mean μ)²
+    start : (N, L, 2) displacements in pixels to start from
+    coarse : standard deviations of the low-passes, in units of the frame's side sqrt(H·W);
+        () starts the solver at the identity on the images as they are
+    max_iter : iterations of the last stage; the others take half
+    learning_rate : Adam's step, pixels
+
+    Returns
+    -------
+    Alignment, with labels 0 … N−1. No distance is larger than at the start (or the identity).
+
+    Raises
+    ------
+    ValueError : shapes that differ, NaN or infinity, unknown solver
+    """
+    images, targets = _float(images), _float(targets)
+    _check_pair(images, targets, warp, solver)
+    x, t = (a[..., None] if images.ndim == 3 else a for a in (images, targets))
+    if scale is None:
+        contrast = ((t - t.mean((1, 2), keepdims=True)) ** 2).sum((1, 2, 3))
+        scale = float(contrast.mean()) if len(t) else 1.0
+    q = solvers.penalty(warp, bending, displacement, scale)
+    grid = solvers.make_grid(warp, q, dtype=x.dtype)
+    d = np.zeros((len(x), grid.basis.shape[1] * 2), x.dtype)
+    f = np.zeros(len(x), x.dtype)
+    if start is not None:
+        d[:] = flatten(warp._check(start))
+    elif d.size:
+        d[:] = _coarse_start(x, t, warp, q, displacement * scale, coarse, max_iter // 2, batch_size)
+    for part, padded in batches(np.arange(len(x)), batch_size):
+        out = _fine(
+            solver, x[padded], t[padded], d[padded], grid, max_iter if d.size else 0, learning_rate
+        )
+        f[part], d[part] = (np.asarray(o)[: len(part)] for o in out)
+    moves = unflatten(d)
+    penalties = np.einsum("nla,lm,nma->n", moves.astype(np.float64), q, moves)
+    warped = np.asarray(warp(images, moves))
+    return Alignment(warped, np.arange(len(x)), moves, f, penalties, warp.folded(moves))
+
+
+def _coarse_start(x, t, warp, q, displacement, coarse, n_iter, batch_size):
+    """Displacements ``(N, 2L)`` after the low-passed stages; the identity where they are worse."""
+    side = np.sqrt(np.prod(warp.shape))
+    affine = warp if len(warp.landmarks) <= 3 else Warp.affine(warp.shape)
+    grid = solvers.make_grid(warp, q, dtype=x.dtype)
+    d = np.zeros((len(x), 2 * len(warp.landmarks)), x.dtype)
+    for stage, sd in enumerate(coarse):
+        blurred = [jnp.asarray(low_pass(a, sd * side)) for a in (x, t)]
+        for part, padded in batches(np.arange(len(x)), batch_size):
+            bx, bt = (b[padded] for b in blurred)
+            if stage == 0:
+                q_affine = solvers.penalty(affine, 0.0, displacement, 1.0)
+                g = solvers.make_grid(affine, q_affine, dtype=x.dtype)
+                rough = solvers.coarse_affine(bx, bt, solvers.inverse_hessian(bt, g), g, n_iter)
+                lift = (
+                    affine.basis_at(warp.landmarks)[0]
+                    if affine is not warp
+                    else np.eye(len(warp.landmarks))
+                )
+                d[part] = flatten(lift @ unflatten(rough))[: len(part)]
+            else:
+                inverse = solvers.inverse_hessian(bt, grid)
+                d[part] = solvers.gauss_newton(
+                    bx, bt, inverse, jnp.asarray(d[padded]), grid, n_iter
+                )[1][: len(part)]
+    worse = np.asarray(solvers.evaluate_at(x, t, d, grid)) > np.asarray(
+        solvers.evaluate_at(x, t, 0 * d, grid)
+    )
+    d[worse] = 0
+    return d

@@ -1,0 +1,401 @@
+"""K-means in which the distance is the smallest error over all warps of the image (Eq. 2–4).
+
+One loop (`stkm.lloyd`) serves every warp: `STKMeans` with thin-plate splines, `AffineKMeans` with
+affine maps. With the identity as the only warp it is scikit-learn's `KMeans`.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from . import fitting
+from . import init as _init
+from .align import Alignment, unflatten
+from .validation import check_images, check_int, check_option, check_real, check_weights
+from .warp import Warp
+
+__all__ = ["AffineKMeans", "STKMeans"]
+
+
+class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
+    """What `STKMeans` and `AffineKMeans` share; they differ in the warp and the defaults."""
+
+    def _make_warp(self, shape):
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------- public
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Find centroids, labels and warps of the images.
+
+        Parameters
+        ----------
+        X : (N, H, W), (N, H, W, C) or, with ``image_shape``, (N, H*W*C); any real type and scale
+        y : ignored
+        sample_weight : (N,) not negative; a weight of 2 counts as an image given twice
+        """
+        images, self._grey = check_images(X, self.image_shape)
+        weights = check_weights(sample_weight, len(images))
+        self._check_parameters(images, weights)
+        self._shape, self._top = images.shape[1:], float(np.abs(images).max())
+        model = fitting.Model.of(self._make_warp(images.shape[1:3]), images, self._params())
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        best = None
+        for run in range(1 if self.n_init == "auto" else self.n_init):
+            # run i has its own stream, so it does not depend on how many runs there are
+            result = self._fit_once(model, images, weights, np.random.default_rng([seed, run]))
+            if best is None or result.objective < best.objective:
+                best = result
+        self._model = model
+        self.cluster_centers_ = best.centers[..., 0] if self._grey else best.centers
+        self.labels_, self.inertia_ = best.labels, best.objective
+        self.n_iter_, self.history_ = best.n_iter, best.history
+        self.n_features_in_ = int(np.prod(self._shape))
+        self.n_used_ = len(np.unique(self.labels_[weights > 0]))
+        return self
+
+    def predict(self, X):
+        """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
+        return self.transform(X).argmin(1).astype(np.int32)
+
+    def transform(self, X):
+        """Penalised squared distances ``(N, K)`` of images to the centroids (Eq. 3)."""
+        return self._distances(self._check_new(X))[0]
+
+    def fit_transform(self, X, y=None, sample_weight=None):
+        """Fit, then :meth:`transform` the same images."""
+        return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Minus the objective on X: higher is better, as scikit-learn expects."""
+        f = self.transform(X).min(1)
+        return -float(check_weights(sample_weight, len(f)) @ f.astype(np.float64))
+
+    def align(self, X):
+        """Warp images onto their nearest centroids: an `Alignment`.
+
+        ``warped`` shows the images at full sharpness, in the scale of ``X``.
+        """
+        images = self._check_new(X)
+        f, d = self._distances(images)
+        labels = f.argmin(1).astype(np.int32)
+        rows = np.arange(len(images))
+        moves = unflatten(d[rows, labels])
+        warped = np.asarray(self._model.warp(images, moves))
+        penalties = np.einsum("nla,lm,nma->n", moves, self._model.penalty, moves)
+        return Alignment(
+            warped[..., 0] if self._grey else warped,
+            labels,
+            moves,
+            f[rows, labels],
+            penalties,
+            self._model.warp.folded(moves),
+        )
+
+    @property
+    def warp_(self):
+        """The `Warp` of the fitted frame."""
+        check_is_fitted(self, "cluster_centers_")
+        return self._model.warp
+
+    @property
+    def _n_features_out(self):
+        return len(self.cluster_centers_)
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the columns of :meth:`transform`."""
+        check_is_fitted(self, "cluster_centers_")
+        name = type(self).__name__.lower()
+        return np.array([f"{name}{k}" for k in range(self._n_features_out)], dtype=object)
+
+    # ---------------------------------------------------------------- checks
+
+    def _check_parameters(self, images, weights):
+        n = len(images)
+        check_int("n_clusters", self.n_clusters, 1)
+        check_int("max_iter", self.max_iter, 1)
+        check_int("batch_size", self.batch_size, 1)
+        check_int("search_size", self.search_size, 1)
+        check_int("n_candidates", self.n_candidates, 1)
+        for name in ("tol", "bending", "displacement", "smoothing", "coarse"):
+            check_real(name, getattr(self, name))
+        if self.n_swaps != "auto":
+            check_int("n_swaps", self.n_swaps, 0)
+        if self.n_init != "auto":
+            check_int("n_init", self.n_init, 1)
+        if n < self.n_clusters:
+            raise ValueError(f"n_samples={n} should be >= n_clusters={self.n_clusters}")
+        if isinstance(self.init, str):
+            check_option("init", self.init, ("k-means++", "k-means++ pixels"))
+        elif not callable(self.init):
+            self._check_centers(self.init, images)
+        distinct = len(np.unique(images[weights > 0].reshape(int((weights > 0).sum()), -1), axis=0))
+        if distinct < self.n_clusters:
+            warnings.warn(
+                f"{distinct} distinct images, {self.n_clusters} clusters asked: some stay empty",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _check_centers(self, centers, images):
+        centers, _ = check_images(centers, self.image_shape)
+        expected = (self.n_clusters, *images.shape[1:])
+        if centers.shape != expected:
+            shape = expected[:-1] if self._grey else expected
+            raise ValueError(f"init has shape {np.shape(self.init)}, expected centroids {shape}")
+        return centers
+
+    def _check_new(self, X):
+        check_is_fitted(self, "cluster_centers_")
+        images, grey = check_images(X, self.image_shape)
+        if images.shape[1:] != self._shape or grey != self._grey:
+            shown = self._shape[:-1] if self._grey else self._shape
+            raise ValueError(f"images of shape {np.shape(X)[1:]}, but the fit had {shown}")
+        top = float(np.abs(images).max())
+        if 0 < top <= 1.5 and self._top > 20 or self._top <= 1.5 and top > 20:
+            warnings.warn(
+                f"the fit had intensities up to {self._top:g}, these images reach {top:g}: "
+                "use one scale for both",
+                UserWarning,
+                stacklevel=3,
+            )
+        return images
+
+    # ---------------------------------------------------------------- fitting
+
+    def _params(self):
+        """All parameters, with those of the other optimiser at their defaults."""
+        return {"adam_steps": 1, "learning_rate": 0.01, **self.get_params(deep=False)}
+
+    def _given_centers(self, images, weights, rng):
+        """Start centroids ``(K, H, W, C)`` from an array, a callable or the pixels."""
+        seed = int(rng.integers(2**31 - 1))
+        if callable(self.init):
+            shown = images[..., 0] if self._grey else images
+            return self._check_centers(self.init(shown, self.n_clusters, seed), images)
+        if isinstance(self.init, str):
+            return images[_init.pixel_kmeans_plusplus(images, self.n_clusters, seed, weights)]
+        return self._check_centers(self.init, images)
+
+    def _fit_once(self, model, images, weights, rng):
+        warp_start = isinstance(self.init, str) and self.init == "k-means++"
+        if self.solver == "adam":
+            start = self._given_centers(images, weights, rng)
+            return fitting.fit_adam(model, images, weights, start)
+        start = None if warp_start else self._given_centers(images, weights, rng)
+        return fitting.fit_gauss_newton(model, images, weights, rng, start)
+
+    def _distances(self, images):
+        centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
+        return fitting.distances(self._model, images, centers)
+
+
+class STKMeans(_WarpKMeans):
+    """Spatial Transformer K-means: clusters of images up to thin-plate-spline warps.
+
+    Minimises Eq. 2, Σ_n min_k d(x_n, μ_k), with the penalised form of Eq. 3,
+
+        d(x, μ) = min_d ‖T(x, d) − μ‖² + E · (bending · energy(d) + displacement · |d|² / side²),
+
+    energy being the bending energy of the spline, |d|² the mean squared displacement of a pixel,
+    side = sqrt(H·W) and E the images' mean squared distance from their mean. Both weights are free
+    of units: one pair serves all sizes and scales. Eq. 4: the centroid is the mean of its members
+    warped onto it.
+
+    The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
+    runs on ``search_size`` images, the Lloyd loop on all. Labels and ``inertia_`` are those that
+    `predict` gives.
+
+    Parameters
+    ----------
+    n_clusters : K
+    landmarks : g for a uniform g × g grid, or points (L, 2) in pixels, (row, column)
+    init : 'k-means++' (warp distance), 'k-means++ pixels' (scikit-learn's, as in the paper),
+        array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array.
+        Only 'k-means++' is followed by the search
+    n_init : runs, of which that of lowest objective is kept; 'auto' = 1
+    n_swaps : swaps tried; 'auto' = 2 K
+    max_iter : Lloyd passes
+    tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
+    solver : 'gauss-newton', or 'adam': the published optimiser (see :meth:`paper`)
+    bending, displacement : weights of the penalty, free of units
+    smoothing : low-pass of the images for matching, sd in units of the frame's side
+    coarse : low-pass of the affine fit that starts every alignment, same units; 0 = none
+    learning_rate, adam_steps : of 'adam': step in units of [-1, 1], steps a pass
+    n_candidates : nearest centroids to which an image is fitted in most passes
+    search_size : images that the search looks at
+    image_shape : (H, W) or (H, W, C) when images come flat
+    batch_size : images aligned at a time; one length, so one compiled program
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    cluster_centers_ : (K, H, W[, C]) low-passed as ``smoothing`` says, in the images' own scale
+    labels_ : (N,) int32; inertia_ : objective (Eq. 2)
+    n_iter_ : Lloyd passes; history_ : one dict a step, with stage and objective
+    n_used_ : clusters with at least one image
+
+    Raises
+    ------
+    ValueError : bad images or parameters, before anything is compiled
+
+    References
+    ----------
+    Cosentino et al. 2020, arXiv 2012.09743. Arthur, Vassilvitskii 2007 (k-means++).
+    Bookstein 1989 (thin-plate splines).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.zeros((20, 12, 12), np.float32)
+    >>> for i in range(10):
+    ...     X[i, 2 + i % 3 : 8, 3:5] = 1  # upright bars
+    ...     X[10 + i, 4:6, 2 + i % 3 : 8] = 1  # lying bars
+    >>> km = STKMeans(n_clusters=2, landmarks=3, random_state=0).fit(X)
+    >>> sorted(np.bincount(km.labels_).tolist())
+    [10, 10]
+    """
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        landmarks=6,
+        init="k-means++",
+        n_init="auto",
+        n_swaps="auto",
+        max_iter=20,
+        tol=1e-2,
+        solver="gauss-newton",
+        bending=2e-3,
+        displacement=17.0,
+        smoothing=0.025,
+        coarse=0.07,
+        learning_rate=1e-2,
+        adam_steps=5,
+        n_candidates=3,
+        search_size=1500,
+        image_shape=None,
+        batch_size=128,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.landmarks = landmarks
+        self.init = init
+        self.n_init = n_init
+        self.n_swaps = n_swaps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.bending = bending
+        self.displacement = displacement
+        self.smoothing = smoothing
+        self.coarse = coarse
+        self.learning_rate = learning_rate
+        self.adam_steps = adam_steps
+        self.n_candidates = n_candidates
+        self.search_size = search_size
+        self.image_shape = image_shape
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, n_clusters=8, *, landmarks=6, learning_rate=1e-2, epochs=150, **params):
+        """Eq. 3 as published: no penalty, Adam, k-means++ on pixels, affine stage first.
+
+        Parameters
+        ----------
+        learning_rate : Adam's step in units of [-1, 1] (the paper searches 1e-4 … 5e-2)
+        epochs : Adam steps of every pair; centroids are updated after every ``adam_steps`` (5)
+        params : any other parameter of the class, by keyword
+
+        The paper gives no number for the share of the affine stage nor for its low-pass; here a
+        third of the epochs, at the low-pass ``coarse``.
+        """
+        check_int("epochs", epochs, 1)
+        steps = params.get("adam_steps", 5)
+        published = {
+            "solver": "adam",
+            "init": "k-means++ pixels",
+            "bending": 0.0,
+            "displacement": 0.0,
+            "smoothing": 0.0,
+            "n_swaps": 0,
+            "tol": 0.0,
+            "adam_steps": steps,
+            "n_candidates": n_clusters,
+            "max_iter": max(1, epochs // max(1, steps)),
+        }
+        return cls(
+            n_clusters, landmarks=landmarks, learning_rate=learning_rate, **{**published, **params}
+        )
+
+    def _make_warp(self, shape):
+        return Warp.tps(shape, self.landmarks)
+
+    def _check_parameters(self, images, weights):
+        super()._check_parameters(images, weights)
+        check_option("solver", self.solver, ("gauss-newton", "adam"))
+        check_int("adam_steps", self.adam_steps, 1)
+        if not check_real("learning_rate", self.learning_rate) > 0:
+            raise ValueError("learning_rate=0: expected more than 0")
+
+
+class AffineKMeans(_WarpKMeans):
+    """AI K-means: K-means up to affine maps, the same loop as `STKMeans` with another basis.
+
+    Parameters and attributes are those of `STKMeans`, without landmarks and bending. The
+    published method has no penalty; ``displacement`` is small here and keeps the maps in frame.
+    """
+
+    solver = "gauss-newton"
+    bending = 0.0
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        init="k-means++",
+        n_init="auto",
+        n_swaps="auto",
+        max_iter=20,
+        tol=1e-2,
+        displacement=1.0,
+        smoothing=0.025,
+        coarse=0.07,
+        n_candidates=3,
+        search_size=1500,
+        image_shape=None,
+        batch_size=128,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.n_swaps = n_swaps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.displacement = displacement
+        self.smoothing = smoothing
+        self.coarse = coarse
+        self.n_candidates = n_candidates
+        self.search_size = search_size
+        self.image_shape = image_shape
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _params(self):
+        return {**super()._params(), "bending": 0.0, "solver": "gauss-newton"}
+
+    def _make_warp(self, shape):
+        return Warp.affine(shape)

@@ -1,0 +1,316 @@
+"""The one reader of ``params.yaml``.
+
+Every number of the experiments stands in ``params.yaml``.  :func:`load` reads it
+into frozen dataclasses whose fields are the allowed keys: a key that is unknown,
+missing or of another type raises :class:`ConfigError`, which names the key and,
+where it looks like a slip, the nearest known one.
+
+To add a knob, add one line to the dataclass of its block and one line to
+``params.yaml``; to add a method, add a dataclass to :data:`METHODS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from stkm import paths
+
+__all__ = ["METHODS", "Config", "ConfigError", "Run", "Seeds", "load", "suggest"]
+
+Count = Annotated[int, 1]
+"""A whole number of at least 1; a plain ``int`` or ``float`` is at least 0."""
+
+
+class ConfigError(ValueError):
+    """Something in ``params.yaml``, or a name asked of it, is wrong."""
+
+
+# --------------------------------------------------------------------- blocks
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Where the random numbers start: run i uses ``base + i``."""
+
+    base: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One profile: how much of everything is computed."""
+
+    n_train: Count | None  # images; None: all
+    n_test: Count | None
+    n_runs: Count
+    tsne_images: Count
+    max_iter: Count
+    n_swaps: int
+    paper_epochs: Count
+    paper_affine_epochs: int
+
+
+@dataclass(frozen=True)
+class KMeans:
+    """scikit-learn's K-means on the raw pixels."""
+
+    n_init: Count
+    tol: float
+
+
+@dataclass(frozen=True)
+class Affine:
+    """AI K-means: the warp loop with the affine basis."""
+
+    displacement: float
+    smoothing: float
+    tol: float
+    batch_size: Count
+
+
+@dataclass(frozen=True)
+class STPaper:
+    """ST K-means as published (Eq. 3, Adam)."""
+
+    landmarks: Count
+    learning_rate: float
+    affine_smoothing: float
+    batch_size: Count
+
+
+@dataclass(frozen=True)
+class ST:
+    """ST K-means with penalised warps, the default of the package."""
+
+    landmarks: Count
+    bending: float
+    displacement: float
+    smoothing: float
+    tol: float
+    batch_size: Count
+
+
+METHODS: dict[str, type] = {"kmeans": KMeans, "affine": Affine, "st_paper": STPaper, "st": ST}
+"""The block of each method of the ``method:`` section."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All of ``params.yaml``, checked.
+
+    Attributes
+    ----------
+    profile : str
+        Name of the active profile.
+    datasets, methods : tuple of str
+        What the pipeline runs.
+    seeds : Seeds
+    profiles : dict of str to Run
+    method_blocks : dict of str to dataclass
+        One block per method; read it with :meth:`method`.
+    """
+
+    profile: str
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: Seeds
+    profiles: dict[str, Run]
+    method_blocks: dict[str, Any]
+
+    @property
+    def run(self) -> Run:
+        """The active profile's block."""
+        return self.profiles[self.profile]
+
+    def method(self, name: str) -> Any:
+        """Return the block of method `name` (see :data:`METHODS`).
+
+        Raises
+        ------
+        ConfigError
+            If there is no such method.
+        """
+        return self.method_blocks[_known("method", name, self.method_blocks)]
+
+    def dataset(self, name: str) -> str:
+        """Return `name` if it is one of :attr:`datasets`.
+
+        Raises
+        ------
+        ConfigError
+            If it is not.
+        """
+        return _known("data set", name, self.datasets)
+
+
+# -------------------------------------------------------------------- reading
+
+
+def load(path: str | os.PathLike[str] | None = None, profile: str | None = None) -> Config:
+    """Read and check ``params.yaml``.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The file; ``paths.PARAMS`` by default.
+    profile : str, optional
+        The profile to make active.  Without it ``STKM_PROFILE`` decides if set
+        and not empty, else the file's own ``profile:`` line.
+
+    Returns
+    -------
+    Config
+
+    Raises
+    ------
+    ConfigError
+        If the file is absent, is not YAML, or holds an unknown, missing or
+        mistyped key, or if there is no such profile.
+    """
+    path = Path(paths.PARAMS if path is None else path)
+    tree = _parse(path)
+    _check_keys(tree, ("profile", "datasets", "methods", "seeds", "profiles", "method"), path.name)
+    sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
+    _check_keys(sections["method"], METHODS, "method", kind="method")
+    profiles = {n: _block(Run, b, f"profiles.{n}") for n, b in sections["profiles"].items()}
+    written = _value(str, tree["profile"], "profile")
+    chosen = profile or os.environ.get("STKM_PROFILE") or written
+    methods = _value(tuple[str, ...], tree["methods"], "methods")
+    for name in methods:
+        _known("method", name, METHODS)
+    return Config(
+        profile=_known("profile", chosen, profiles),
+        datasets=_value(tuple[str, ...], tree["datasets"], "datasets"),
+        methods=methods,
+        seeds=_block(Seeds, tree["seeds"], "seeds"),
+        profiles=profiles,
+        method_blocks={
+            name: _block(METHODS[name], block, f"method.{name}")
+            for name, block in sections["method"].items()
+        },
+    )
+
+
+def suggest(name: object, known: Iterable[object]) -> str:
+    """Return "; did you mean 'x'? known: …" for a message about an unknown `name`."""
+    names = [str(k) for k in known]
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    return f"{hint} known: {', '.join(names) or 'none'}"
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """Return the top-level mapping of the YAML file `path`."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """The safe loader, which also refuses a key given twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+            if twice:
+                line = node.start_mark.line + 1
+                raise ConfigError(
+                    f"{path}: {twice[0]!r} is given twice in the block at line {line}"
+                )
+            return super().construct_mapping(node, deep)
+
+    try:
+        # A subclass of the safe loader: it builds plain values only.
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} does not exist; run from a checkout of the project, "
+            "or set STKM_ROOT to the folder that holds params.yaml"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    return _mapping(tree, path.name)
+
+
+def _known(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is in `known`, else raise naming the nearest."""
+    known = list(known)
+    if name not in known:
+        raise ConfigError(f"unknown {kind} {name!r}{suggest(name, known)}")
+    return name
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        raise ConfigError(f"{where} must be a block of keys, not {value!r}")
+    return value
+
+
+def _check_keys(block: Mapping[str, Any], known: Iterable[str], where: str, kind="key") -> None:
+    """Raise unless the keys of `block` are exactly `known`."""
+    known = list(known)
+    for key in block:
+        if key not in known:
+            raise ConfigError(f"unknown {kind} {key!r} in {where}{suggest(key, known)}")
+    missing = [key for key in known if key not in block]
+    if missing:
+        raise ConfigError(f"{where} lacks the {kind} {missing[0]!r}")
+
+
+def _block(cls: type, value: Any, where: str) -> Any:
+    """Build dataclass `cls` from the mapping `value`, every field required."""
+    block = _mapping(value, where)
+    _check_keys(block, [field.name for field in dataclasses.fields(cls)], where)
+    hints = get_type_hints(cls, include_extras=True)
+    return cls(**{key: _value(hints[key], block[key], f"{where}.{key}") for key in block})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """Return `value` as the type `hint`, or raise naming the key `where`."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _value(next(a for a in args if a is not type(None)), value, where)
+    if origin is Annotated:
+        return _number(args[0], value, where, least=args[1])
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{where} is {value!r}{suggest(value, args)}")
+        return value
+    if origin is tuple:
+        return _names(value, where)
+    if hint in (int, float):
+        return _number(hint, value, where, least=0)
+    if not isinstance(value, hint):
+        raise ConfigError(f"{where} must be of type {hint.__name__}, not {value!r}")
+    return value
+
+
+def _number(kind: type, value: Any, where: str, least: float) -> Any:
+    """Return `value` as an int or float of at least `least`."""
+    wanted = "a whole number" if kind is int else "a number"
+    # bool is a subclass of int, but `n_runs: yes` is a slip
+    accepted = (int,) if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, accepted):
+        hint = ""
+        if isinstance(value, str) and kind is float:
+            # YAML 1.1 reads 1e-4 as text; it wants the decimal point
+            hint = " (write an exponent with a decimal point, as in 1.0e-4)"
+        raise ConfigError(f"{where} must be {wanted}, not {value!r}{hint}")
+    if not math.isfinite(value) or value < least:
+        raise ConfigError(f"{where} must be {wanted} of at least {least}, not {value!r}")
+    return kind(value)
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    """Return a list of distinct names as a tuple."""
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        raise ConfigError(f"{where} must be a list of names, not {value!r}")
+    if len(set(value)) < len(value):
+        raise ConfigError(f"{where} names something twice: {value!r}")
+    return tuple(value)

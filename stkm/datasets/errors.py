@@ -1,0 +1,24 @@
+"""Errors of the data sets, each saying what to do next."""
+
+from __future__ import annotations
+
+__all__ = ["ChecksumError", "DatasetUnavailable", "FolderNotFound"]
+
+
+class DatasetUnavailable(FileNotFoundError):
+    """Raw files are neither on this machine nor to be downloaded.
+
+    The message names each file, the folder to put it in, its SHA-256 and the
+    address where it is published.
+    """
+
+
+class ChecksumError(ValueError):
+    """A file or an array is not the expected one; the message has both sums.
+
+    The file is left as it is, for its owner to look at.
+    """
+
+
+class FolderNotFound(FileNotFoundError, ValueError):
+    """A folder of images given by the user does not exist."""

@@ -1,0 +1,155 @@
+"""A user's own images: PNG and JPEG files of one folder as one array."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stkm.datasets.errors import FolderNotFound
+
+__all__ = ["MAX_PIXELS", "load_images"]
+
+MAX_PIXELS = 50_000_000
+"""Largest height × width of one file: a small file can unpack to gigabytes."""
+
+_ENDINGS = (".png", ".jpg", ".jpeg")
+_SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
+
+
+def _checked_size(size: object) -> tuple[int, int] | None:
+    """Return `size` as (height, width), or None."""
+    if size is None:
+        return None
+    pair = (size, size) if isinstance(size, (int, np.integer)) else size
+    try:
+        height, width = pair
+        whole = all(
+            isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 1 <= n
+            for n in (height, width)
+        )
+    except (TypeError, ValueError):
+        whole = False
+    if not whole or height * width > MAX_PIXELS:
+        raise ValueError(
+            f"size is {size!r}; it must be a side in pixels, a pair (height, width) of such, "
+            f"at most {MAX_PIXELS} pixels in all, or None to keep the size of the files"
+        )
+    return int(height), int(width)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """Return the PNG and JPEG files of `folder`, sorted by name."""
+    if not folder.exists():
+        raise FolderNotFound(f"no folder {folder}")
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file; give the folder that holds the images")
+    found = [
+        path
+        for path in sorted(folder.iterdir(), key=lambda path: path.name)
+        if path.suffix.lower() in _ENDINGS and not path.name.startswith(".") and path.is_file()
+    ]
+    if not found:
+        raise ValueError(f"no image in {folder}: files ending in {', '.join(_ENDINGS)} are read")
+    return found
+
+
+def _to_mode(picture: Any, grey: bool) -> np.ndarray:
+    """Return the pixels of an opened picture, (H, W) or (H, W, 3) uint8."""
+    from PIL import Image, ImageOps
+
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode in _SIXTEEN_BITS:
+        # Pillow's own conversion cuts values above 255 off instead of scaling
+        values = np.asarray(picture, np.int64)
+        picture = Image.fromarray(((values.clip(0, 65535) + 128) // 257).astype(np.uint8))
+    if "A" in picture.getbands() or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "black"), picture)
+        picture = picture.convert("RGB")
+    return np.asarray(picture.convert("L" if grey else "RGB"))
+
+
+def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> np.ndarray:
+    """Read one file; ValueError names it if it can't be read or is too large."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            # our own limit, below, is stricter than the one that this warns of
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path, formats=("PNG", "JPEG")) as picture:
+                width, height = picture.size
+                if height * width <= MAX_PIXELS:
+                    pixels = _to_mode(picture, grey)
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{path} has more than {MAX_PIXELS} pixels: {error}") from error
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three
+        reason = (
+            "not a PNG or JPEG image" if isinstance(error, Image.UnidentifiedImageError) else error
+        )
+        raise ValueError(f"{path} can't be read as an image: {reason}") from error
+    if height * width > MAX_PIXELS:
+        raise ValueError(f"{path} has {height}×{width} pixels; at most {MAX_PIXELS} are read")
+    if size is not None and pixels.shape[:2] != size:
+        # Pillow averages over the source pixels when it shrinks an image
+        scaled = Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BILINEAR)
+        pixels = np.asarray(scaled)
+    return pixels
+
+
+def load_images(
+    folder: str | os.PathLike[str],
+    size: int | tuple[int, int] | None = None,
+    grey: bool = True,
+) -> tuple[np.ndarray, list[str]]:
+    """Read all PNG and JPEG files of a folder, in the order of their names.
+
+    Files in folders below it, hidden files and files with other endings are
+    left out.  Pictures are turned upright by their EXIF entry; transparent
+    pixels are laid on black; 16-bit grey values are scaled to 8 bits; the first
+    frame counts.
+
+    Parameters
+    ----------
+    folder : path
+    size : int or (int, int), optional
+        Side, or (height, width), in pixels, to which every image is scaled
+        (stretched where the proportions differ).  None: as the files are.
+    grey : bool
+        True: luminance, (N, H, W).  False: RGB, (N, H, W, 3).
+
+    Returns
+    -------
+    images : ndarray of uint8, (N, H, W) or (N, H, W, 3)
+        Values 0 to 255.
+    names : list of str
+        File name of each image.
+
+    Raises
+    ------
+    FolderNotFound
+        (a FileNotFoundError and a ValueError) if there is no such folder.
+    ValueError
+        If the folder holds no image, a file can't be read or has more than
+        `MAX_PIXELS` pixels, sizes differ while `size` is None, or `size` or
+        `grey` is not one of the above.
+    """
+    if not isinstance(grey, (bool, np.bool_)):
+        raise ValueError(f"grey is {grey!r}; it must be True (luminance) or False (RGB)")
+    wanted = _checked_size(size)
+    found = _image_files(Path(folder))
+    images = []
+    for path in found:
+        image = _read(path, wanted, bool(grey))
+        if images and image.shape != images[0].shape:
+            (h0, w0), (h, w) = images[0].shape[:2], image.shape[:2]
+            raise ValueError(
+                f"images of different sizes: {found[0].name} is {h0}×{w0}, {path.name} is {h}×{w} "
+                f"(height×width); give size=(height, width), say size=({h0}, {w0})"
+            )
+        images.append(image)
+    return np.stack(images), [path.name for path in found]

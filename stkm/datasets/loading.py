@@ -1,0 +1,97 @@
+"""Loading a data set into memory, and its data card."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from stkm.datasets import registry
+from stkm.datasets.sampling import stratified_subset
+from stkm.datasets.spec import Dataset, Spec, spaced
+from stkm.datasets.store import is_prepared, verified_npz
+
+__all__ = ["describe", "load_dataset"]
+
+_LIMIT_SEED = 0
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return the data card of a data set, prepared or not.
+
+    Returns
+    -------
+    dict
+        JSON-ready: name, title, version, description, origin, image_shape,
+        splits, class_names, class_counts, citation, licence, homepage,
+        raw_files, parameters, differs_from_paper, prepared (bool).
+    """
+    spec = registry.spec(name)
+    return spec.card() | {"prepared": is_prepared(spec)}
+
+
+def _source(spec: Spec, splits: list[str], taken: int) -> str:
+    """Return which images, and how many, in words."""
+    kind = {"train": "training images", "test": "test images"}
+    total = sum(spec.splits[split] for split in splits)
+    words = kind[splits[0]] if len(splits) == 1 else "images (training and test)"
+    part = f"{spaced(taken)} of the " if taken < total else ""
+    return f"{part}{spaced(total)} {words} of {spec.origin}"
+
+
+def load_dataset(name: str, split: str | None = None, *, limit: int | None = None) -> Dataset:
+    """Return the images and labels of a data set, preparing it if need be.
+
+    Parameters
+    ----------
+    name : str
+        One of `available()`.
+    split : {"train", "test"}, optional
+        None: the training images followed by the test images.
+    limit : int, optional
+        Take only that many images: a stratified subset by a fixed seed, in the
+        order of the whole; a smaller one is part of a larger one.  All images
+        if there are fewer.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If the name, the split or the limit is not one of the above.
+    DatasetUnavailable
+        If raw files are missing and can't be downloaded.
+    ChecksumError
+        If a raw or prepared file is not the expected one.
+    """
+    spec = registry.spec(name)
+    if split is not None and split not in spec.class_counts:
+        known = ", ".join(map(repr, spec.class_counts))
+        raise ValueError(f"unknown split {split!r} of {name!r}: choose {known} or None")
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1
+    ):
+        raise ValueError(f"limit is {limit!r}; it must be a whole number of at least 1, or None")
+    data = verified_npz(spec)
+    splits = list(spec.class_counts) if split is None else [split]
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        images, labels = (
+            np.concatenate([stored[f"{part}_{s}"] for s in splits]) for part in ("images", "labels")
+        )
+    if limit is not None and limit < len(labels):
+        rows = stratified_subset(labels, int(limit), _LIMIT_SEED)
+        images, labels = images[rows], labels[rows]
+    return Dataset(
+        name=spec.name,
+        images=images,
+        labels=labels,
+        class_names=spec.class_names,
+        split="+".join(splits),
+        source=_source(spec, splits, len(labels)),
+        version=spec.version,
+        licence=spec.licence,
+        citation=spec.citation,
+    )

@@ -1,0 +1,42 @@
+"""The list of data sets: a name, and the module that describes it.
+
+To add a data set, write a module beside this one with a tuple ``SPECS`` of
+`stkm.datasets.spec.Spec`, and name it here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+
+from stkm.datasets.spec import Spec
+
+__all__ = ["available", "spec"]
+
+MODULES = {
+    "mnist": "mnist",
+    "mnist5k": "mnist5k",
+    "affine_mnist": "warped",
+    "diffeo_mnist": "warped",
+}
+
+
+def available() -> tuple[str, ...]:
+    """Return the names of all data sets that `load_dataset` knows."""
+    return tuple(MODULES)
+
+
+def spec(name: str) -> Spec:
+    """Return the description of the data set called `name`.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message lists the names and the nearest one.
+    """
+    if not isinstance(name, str) or name not in MODULES:
+        near = difflib.get_close_matches(str(name), MODULES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown data set {name!r}: known are {', '.join(MODULES)}{hint}")
+    module = import_module(f"stkm.datasets.{MODULES[name]}")
+    return next(spec for spec in module.SPECS if spec.name == name)

@@ -1,0 +1,208 @@
+"""How well clusters agree with classes: ACC, NMI and ARI.
+
+All three compare two labellings of the same images and depend on the grouping
+alone: which integers, strings or other values name the groups makes no
+difference, and neither does the order of the images.  None of them sees an
+image, and no fitting uses them.
+
+References
+----------
+Kuhn (1955), "The Hungarian method for the assignment problem";
+Hubert and Arabie (1985), "Comparing partitions";
+Strehl and Ghosh (2002), "Cluster ensembles".
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = ["Confusion", "ari", "clustering_accuracy", "confusion", "match_clusters", "nmi"]
+
+
+class Confusion(NamedTuple):
+    """Counts of images by class and cluster, matched groups on the diagonal."""
+
+    counts: np.ndarray  # (n_classes, n_clusters) int64
+    classes: np.ndarray  # (n_classes,) the values of y_true, sorted
+    clusters: np.ndarray  # (n_clusters,) the values of y_pred, in the order of their classes
+
+
+def _encode(labels: ArrayLike, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct values of `labels` and each label's index into them."""
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one label per image, shape (N,), not {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty; at least one label is needed")
+    if array.dtype.kind == "O":
+        missing = [v is None or v != v for v in array.tolist()]
+    else:
+        missing = array != array  # only NaN and NaT differ from themselves
+    if np.any(missing):
+        raise ValueError(f"{name} contains NaN or None at index {int(np.argmax(missing))}")
+    try:
+        return np.unique(array, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"{name} mixes labels that can't be compared: {error}") from error
+
+
+def _counts(y_true: ArrayLike, y_pred: ArrayLike) -> Confusion:
+    """Return the table of both labellings, clusters in the order of their values."""
+    classes, true = _encode(y_true, "y_true")
+    clusters, pred = _encode(y_pred, "y_pred")
+    if len(true) != len(pred):
+        raise ValueError(
+            f"y_true has {len(true)} labels and y_pred {len(pred)}; they must label the same images"
+        )
+    counts = np.zeros((len(classes), len(clusters)), np.int64)
+    np.add.at(counts, (true, pred), 1)
+    return Confusion(counts, classes, clusters)
+
+
+def _assign(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of the one-to-one assignment with the most images."""
+    from scipy.optimize import linear_sum_assignment
+
+    return linear_sum_assignment(counts, maximize=True)
+
+
+def match_clusters(y_true: ArrayLike, y_pred: ArrayLike) -> dict[Any, Any]:
+    """Match clusters to classes one to one so that the most images agree.
+
+    With fewer clusters than classes some classes, with more clusters some
+    clusters, stay unmatched; unmatched clusters are absent from the answer.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        Class and cluster of each image, any values that can be sorted.
+
+    Returns
+    -------
+    dict
+        Cluster value to class value, ``min(n_clusters, n_classes)`` entries.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`.
+    """
+    counts, classes, clusters = _counts(y_true, y_pred)
+    rows, columns = _assign(counts)
+    return {clusters[c].item(): classes[r].item() for r, c in zip(rows, columns, strict=True)}
+
+
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return ACC: the share of images whose cluster is matched to their class.
+
+    ACC = max_m (1/N) Σ_i [y_i = m(c_i)], over the one-to-one maps m from
+    clusters to classes.  The numbers of clusters and of classes may differ: the
+    matching then covers the smaller of both, and every image in an unmatched
+    cluster counts as wrong.  Splitting a class into two clusters therefore
+    costs the smaller part, and merging two classes the smaller class.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        Class and cluster of each image, any values that can be sorted
+        (integers of either sign, strings, ...).
+
+    Returns
+    -------
+    float
+        In (0, 1].  Random clusters are well above 0: compare with chance.
+
+    Raises
+    ------
+    ValueError
+        If the labels are empty, differ in number, are not one-dimensional, or
+        contain NaN or None.
+    """
+    counts = _counts(y_true, y_pred).counts
+    rows, columns = _assign(counts)
+    return float(counts[rows, columns].sum() / counts.sum())
+
+
+def confusion(y_true: ArrayLike, y_pred: ArrayLike) -> Confusion:
+    """Count images by class and cluster, with matched pairs on the diagonal.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        As in :func:`clustering_accuracy`, which is the diagonal's share if
+        there are as many clusters as classes or more.
+
+    Returns
+    -------
+    Confusion
+        Rows are classes in sorted order, columns clusters in the order of the
+        class each is matched to, then unmatched ones in sorted order.  With
+        fewer clusters than classes the columns of matched classes close up.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`.
+    """
+    counts, classes, clusters = _counts(y_true, y_pred)
+    _, columns = _assign(counts)  # the rows come sorted
+    unmatched = np.setdiff1d(np.arange(len(clusters)), columns)
+    order = np.concatenate([columns, unmatched])
+    return Confusion(counts[:, order], classes, clusters[order])
+
+
+def nmi(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the mutual information over the arithmetic mean of both entropies.
+
+    Two labellings of one group each agree fully and give 1.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        As in :func:`clustering_accuracy`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 for equal groupings.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`.
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    _counts(y_true, y_pred)
+    true, pred = _encode(y_true, "y_true")[1], _encode(y_pred, "y_pred")[1]
+    score = normalized_mutual_info_score(true, pred, average_method="arithmetic")
+    return float(np.clip(score, 0.0, 1.0))  # rounding may leave the interval by 1e-16
+
+
+def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the Rand index adjusted for chance.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        As in :func:`clustering_accuracy`.
+
+    Returns
+    -------
+    float
+        In [-0.5, 1]: 1 for equal groupings, 0 on average for random ones, and
+        below 0 for groupings that agree less than random ones.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    _counts(y_true, y_pred)
+    true, pred = _encode(y_true, "y_true")[1], _encode(y_pred, "y_pred")[1]
+    return float(adjusted_rand_score(true, pred))

@@ -1,0 +1,110 @@
+"""Search for a better optimum: a useless centroid moves to where one is missing.
+
+Lloyd's loop ends in the nearest local optimum, and that is where most accuracy is lost. A swap
+takes away the centroid of least utility, Σ_members (second distance − first), and splits another
+cluster in two; it is kept only when the objective falls. No labels take part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from .lloyd import assign, candidates, lloyd
+
+__all__ = ["swaps", "utilities"]
+
+
+def utilities(state, weights):
+    """What the objective would lose without each centroid, ``(K,)``: members move to their second."""
+    f = np.where(state.mask, state.f, np.inf).astype(np.float64)
+    f[np.arange(len(f)), state.labels] = np.inf
+    loss = weights * (np.minimum(f.min(1), 1e30) - state.nearest())
+    return np.bincount(state.labels, loss, minlength=len(state.centers))
+
+
+def split(matcher, state, weights, k, seed):
+    """Two centroids for cluster k, and what 2-means on its warped members gains.
+
+    Returns (centers (2, H, W, C), gain); a cluster of fewer than four images gains nothing.
+    """
+    index = np.flatnonzero((state.labels == k) & (weights > 0))
+    if len(index) < 4:
+        return None, -np.inf
+    warped = matcher.warped(index, state.d[index, k]).reshape(len(index), -1)
+    two = KMeans(2, n_init=1, random_state=seed).fit(warped, sample_weight=weights[index])
+    centre = np.average(warped, axis=0, weights=weights[index])
+    before = weights[index] @ ((warped - centre) ** 2).sum(1)
+    shape = (2, *state.centers.shape[1:])
+    return two.cluster_centers_.reshape(shape).astype(np.float32), float(before - two.inertia_)
+
+
+def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_candidates):
+    """Try up to ``n_swaps`` swaps, best guess first; returns the best state found.
+
+    A trial fits all images to the two new centroids, runs ``n_passes`` passes of Lloyd's loop and
+    is kept when the objective is lower than before.
+    """
+    k = len(state.centers)
+    best, tried, plan = state, set(), None
+    value = refined_objective(matcher, best, weights, n_candidates)
+    for number in range(n_swaps if k > 1 else 0):
+        if plan is None:
+            plan = _plan(matcher, best, weights, rng)
+        choice = next(((a, b) for _, a, b in plan[1] if (a, b) not in tried), None)
+        if choice is None:
+            break
+        tried.add(choice)
+        out, into = choice
+        trial = best.copy()
+        trial.centers[[into, out]] = plan[0][into]
+        trial.d[:, [into, out]] = 0
+        cold = np.zeros(k, bool)
+        cold[[into, out]] = True
+        lloyd(
+            matcher,
+            trial,
+            weights,
+            max_iter=n_passes,
+            tol=tol,
+            history=[],
+            stage="swap",
+            cold=cold,
+            n_candidates=n_candidates,
+        )
+        new = refined_objective(matcher, trial, weights, n_candidates)
+        history.append(
+            {
+                "stage": "swap",
+                "number": number,
+                "removed": out,
+                "split": into,
+                "objective": new,
+                "before": value,
+                "accepted": bool(new < value),
+            }
+        )
+        if new < value:
+            best, value, plan, tried = trial, new, None, set()
+    return best
+
+
+def refined_objective(matcher, state, weights, n_candidates):
+    """Objective after one more assignment, so that states of different age compare."""
+    assign(matcher, state, candidates(state, n_candidates))
+    return state.objective(weights)
+
+
+def _plan(matcher, state, weights, rng):
+    """Splits of every cluster, and pairs (gain − loss, removed, split), best first."""
+    k = len(state.centers)
+    seed = int(rng.integers(2**31))
+    halves, gains = zip(*(split(matcher, state, weights, j, seed) for j in range(k)), strict=True)
+    losses = utilities(state, weights)
+    pairs = [
+        (gains[j] - losses[i], i, j)
+        for i in range(k)
+        for j in range(k)
+        if i != j and halves[j] is not None
+    ]
+    return halves, sorted(pairs, key=lambda p: -p[0])

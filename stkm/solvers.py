@@ -1,0 +1,301 @@
+"""The smallest penalised squared error over all warps of an image onto a target (Eq. 3).
+
+For an image x, a target μ and displacements d the objective is
+
+    f(d) = ‖T(x, d) − μ‖² + Σ_axes dᵀ Q d,      Q = λ M + ρ BᵀB / n
+
+(bending energy and mean squared displacement, n pixels). ``distance = min_d f(d)``; the image is
+warped, not the target. With λ = ρ = 0 this is Eq. 3 as published.
+
+Three solvers share one evaluation of f and its gradient (`_evaluate`):
+
+* **Gauss–Newton with a fixed Hessian** (default). H = JᵀJ + Q from the *target's* gradient is
+  inverted once and serves every image aligned with that target, in every iteration. A step is kept
+  only where the objective falls; the step length adapts for each pair.
+* **Adam** through optax, the paper's optimiser; the best warp visited is returned.
+* **Levenberg–Marquardt** with the exact Jacobian of each pair: slow, the reference in the tests.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from .warp import Warp, pack_taps, sample_taps
+
+DAMPING = (
+    0.1  # of the mean diagonal, added to the fixed Hessian: flat parts of a target stay solvable
+)
+GROW, SHRINK, LONGEST = 1.5, 0.4, 2.0  # step length after a success, after a failure, and its bound
+
+
+class Grid(NamedTuple):
+    """What the solvers need of a warp: pixels, basis and penalty, as device arrays.
+
+    index : (m,) flat indices of the pixels where the error is taken (all, or every s-th)
+    rows, cols : (m,) their coordinates; basis : (m, L); penalty : (L, L) = Q
+    weight : () pixels of the frame for each pixel in ``index``
+    """
+
+    index: jax.Array
+    rows: jax.Array
+    cols: jax.Array
+    basis: jax.Array
+    penalty: jax.Array
+    weight: jax.Array
+
+
+def penalty(warp: Warp, bending, displacement, scale):
+    """Q of one axis, ``(L, L)``: ``scale · (bending · M + displacement · BᵀB / (n · HW))``.
+
+    ``bending`` and ``displacement`` are free of units: M is, displacements count in units of the
+    frame's side sqrt(H·W), and ``scale`` is a squared error typical of the data.
+    """
+    n = len(warp.basis)
+    return scale * (bending * warp.bending + displacement * warp.basis.T @ warp.basis / n**2)
+
+
+def make_grid(warp: Warp, q, *, stride=1, dtype=np.float32) -> Grid:
+    """The grid of all pixels, or of every ``stride``-th in both directions (coarse error)."""
+    h, w = warp.shape
+    first = (stride - 1) // 2
+    index = np.arange(h * w).reshape(h, w)[first::stride, first::stride].ravel()
+    arrays = (
+        warp.pixels[index, 0],
+        warp.pixels[index, 1],
+        warp.basis[index],
+        q,
+        h * w / len(index),
+    )
+    return Grid(jnp.asarray(index, jnp.int32), *(jnp.asarray(a, dtype) for a in arrays))
+
+
+# ---------------------------------------------------------------- objective
+
+
+def central_differences(images):
+    """Derivatives by row and column ``(N, H, W, C)``, 0 outside: symmetric at pixel centres."""
+    q = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return (q[:, 2:, 1:-1] - q[:, :-2, 1:-1]) / 2, (q[:, 1:-1, 2:] - q[:, 1:-1, :-2]) / 2
+
+
+def _at(images, grid):
+    """Values at the pixels of the grid, ``(N, m, C)``."""
+    n, h, w, c = images.shape
+    return images.reshape(n, h * w, c)[:, grid.index]
+
+
+def _cost(value, d_row, d_col, target, d, grid):
+    """f ``(N,)`` and half its gradient ``(N, 2L)`` from sampled values; d is ``(N, 2L)``."""
+    n = len(d)
+    residual = value - target
+    pull = (d.reshape(n, 2, grid.basis.shape[1]) @ grid.penalty).reshape(d.shape)
+    f = grid.weight * (residual**2).sum((1, 2)) + (d * pull).sum(1)
+    force = jnp.stack([(residual * d_row).sum(2), (residual * d_col).sum(2)], 1)  # (N, 2, m)
+    return f, grid.weight * (force @ grid.basis).reshape(d.shape) + pull
+
+
+def _evaluate(taps, shape, target, d, grid):
+    """f and half its gradient at displacements d ``(N, 2L)``, rows first."""
+    move = d.reshape(len(d), 2, grid.basis.shape[1]) @ grid.basis.T  # (N, 2, m)
+    return _cost(
+        *sample_taps(taps, shape, grid.rows + move[:, 0], grid.cols + move[:, 1]), target, d, grid
+    )
+
+
+def _evaluate_identity(images, target, grid):
+    """As `_evaluate` at d = 0, with the derivative that is symmetric at pixel centres.
+
+    All samples lie on kinks of the bilinear surface there; a one-sided derivative would make
+    moves to one side easier than to the other.
+    """
+    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
+    parts = (_at(a, grid) for a in (images, *central_differences(images)))
+    return _cost(*parts, target, d, grid)
+
+
+def _normal_matrix(d_row, d_col, grid):
+    """JᵀJ ``(N, 2L, 2L)`` with J = [diag(d_row) B, diag(d_col) B], summed over channels."""
+    jacobian = jnp.concatenate(
+        [d_row[..., None] * grid.basis[:, None], d_col[..., None] * grid.basis[:, None]], -1
+    )
+    return grid.weight * jnp.einsum("nmci,nmcj->nij", jacobian, jacobian)
+
+
+def _inverse_hessian(targets, grid):
+    """Damped inverse of the fixed Hessian of each target, ``(N, 2L, 2L)``."""
+    size = 2 * grid.basis.shape[1]
+    if size == 0:  # the identity is the only warp
+        return jnp.zeros((len(targets), 0, 0), targets.dtype)
+    h = _normal_matrix(*(_at(a, grid) for a in central_differences(targets)), grid)
+    h = h + jnp.kron(jnp.eye(2, dtype=h.dtype), grid.penalty)
+    damp = DAMPING * jnp.trace(h, axis1=1, axis2=2) / size
+    damp = jnp.where(damp > 0, damp, 1.0)  # a constant target without penalty has H = 0
+    return jnp.linalg.inv(h + damp[:, None, None] * jnp.eye(size, dtype=h.dtype))
+
+
+inverse_hessian = jax.jit(_inverse_hessian)
+
+
+# ---------------------------------------------------------------- solvers: (N, 2L) displacements
+
+
+def _descend(evaluate, inverse, d, f, g, n_iter):
+    """Gauss–Newton steps from d with value f and half gradient g: ``(f, d)``, never worse."""
+
+    def body(_, state):
+        d, f, g, step = state
+        move = g @ inverse[0] if len(inverse) == 1 else jnp.einsum("ni,nij->nj", g, inverse)
+        trial = d - step[:, None] * move
+        f_new, g_new = evaluate(trial)
+        better = f_new < f
+        keep = better[:, None]
+        step = jnp.where(better, jnp.minimum(GROW * step, LONGEST), SHRINK * step)
+        return (
+            jnp.where(keep, trial, d),
+            jnp.where(better, f_new, f),
+            jnp.where(keep, g_new, g),
+            step,
+        )
+
+    d, f, _, _ = lax.fori_loop(0, n_iter, body, (d, f, g, jnp.ones_like(f)))
+    return f, d
+
+
+@jax.jit
+def gauss_newton(images, targets, inverse, d, grid, n_iter):
+    """Fixed-Hessian Gauss–Newton from displacements d ``(N, 2L)``: ``(f, d)``.
+
+    ``targets`` and ``inverse`` have a leading axis of N, or of 1 (shared by all images).
+    """
+    evaluate = partial(
+        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
+    )
+    return _descend(evaluate, inverse, d, *evaluate(d), n_iter)
+
+
+@jax.jit
+def gauss_newton_cold(images, targets, inverse, coarse, lift, grid, n_iter):
+    """As `gauss_newton`, from the identity or from a coarse affine fit, whichever is better.
+
+    ``coarse = (images, targets, inverse, grid, n_iter)`` are low-passed copies and their affine
+    grid; ``lift`` ``(L, 3)`` takes affine displacements to those of the landmarks. The paper, too,
+    fits an affine map on low-passed images first.
+    """
+    evaluate = partial(
+        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
+    )
+    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
+    f, g = _evaluate_identity(images, _at(targets, grid), grid)
+    blurred, blurred_targets, affine_inverse, affine_grid, n_coarse = coarse
+    rough = coarse_affine(blurred, blurred_targets, affine_inverse, affine_grid, n_coarse)
+    start = (rough.reshape(len(d), 2, -1) @ lift.T).reshape(d.shape)
+    f_start, g_start = evaluate(start)
+    better = f_start < f
+    keep = better[:, None]
+    d, f, g = jnp.where(keep, start, d), jnp.where(better, f_start, f), jnp.where(keep, g_start, g)
+    return _descend(evaluate, inverse, d, f, g, n_iter)
+
+
+@jax.jit
+def coarse_affine(images, targets, inverse, grid, n_iter):
+    """Displacements ``(N, 2L)`` of the best warp found from the identity."""
+    evaluate = partial(
+        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
+    )
+    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
+    return _descend(
+        evaluate, inverse, d, *_evaluate_identity(images, _at(targets, grid), grid), n_iter
+    )[1]
+
+
+def adam_state(iterate, mean=None, square=None, count=0):
+    """State of the Adam solver for iterates ``(N, 2L)``: (iterate, optax's moments)."""
+    zero = jnp.zeros_like(iterate)
+    moments = optax.ScaleByAdamState(
+        jnp.asarray(count, jnp.int32),
+        zero if mean is None else mean,
+        zero if square is None else square,
+    )
+    return iterate, moments
+
+
+@jax.jit
+def adam(images, targets, d, state, grid, n_iter, learning_rate):
+    """Adam steps of ``learning_rate`` pixels: ``(f, d, state)``.
+
+    ``d`` is the best warp so far, ``state`` the optimiser's own iterate and moments. The returned
+    d is the best of the start and all iterates for these targets, so f never rises.
+    """
+    shape, taps, target = images.shape[1:3], pack_taps(images), _at(targets, grid)
+    evaluate = partial(_evaluate, taps, shape, target, grid=grid)
+    rule = optax.scale_by_adam()
+
+    def body(_, carry):
+        best, f_best, iterate, g, moments = carry
+        update, moments = rule.update(2 * g, moments)
+        iterate = iterate - learning_rate * update
+        f, g = evaluate(iterate)
+        better = f < f_best
+        return (
+            jnp.where(better[:, None], iterate, best),
+            jnp.where(better, f, f_best),
+            iterate,
+            g,
+            moments,
+        )
+
+    iterate, moments = state
+    f_best, _ = evaluate(d)
+    f, g = evaluate(iterate)
+    best = jnp.where((f < f_best)[:, None], iterate, d)
+    carry = (best, jnp.minimum(f, f_best), iterate, g, moments)
+    best, f_best, iterate, _, moments = lax.fori_loop(0, n_iter, body, carry)
+    return f_best, best, (iterate, moments)
+
+
+@jax.jit
+def levenberg_marquardt(images, targets, d, grid, n_iter):
+    """Exact Levenberg–Marquardt with one Jacobian a pair and iteration: ``(f, d)``."""
+    shape, taps, target = images.shape[1:3], pack_taps(images), _at(targets, grid)
+    size = d.shape[1]
+    q = jnp.kron(jnp.eye(2, dtype=d.dtype), grid.penalty)
+    eye = jnp.eye(size, dtype=d.dtype)
+
+    def linearise(d):
+        move = d.reshape(len(d), 2, grid.basis.shape[1]) @ grid.basis.T
+        value, dr, dc = sample_taps(taps, shape, grid.rows + move[:, 0], grid.cols + move[:, 1])
+        return *_cost(value, dr, dc, target, d, grid), _normal_matrix(dr, dc, grid)
+
+    def body(_, state):
+        d, f, g, normal, damp = state
+        scale = jnp.trace(normal, axis1=1, axis2=2) / size + 1e-12
+        h = normal + q + (damp * scale)[:, None, None] * eye
+        trial = d - jnp.linalg.solve(h, g[..., None])[..., 0]
+        f_new, g_new, normal_new = linearise(trial)
+        better = f_new < f
+        keep, keep2 = better[:, None], better[:, None, None]
+        damp = jnp.clip(jnp.where(better, damp / 3, damp * 4), 1e-6, 1e6)
+        return (
+            jnp.where(keep, trial, d),
+            jnp.where(better, f_new, f),
+            jnp.where(keep, g_new, g),
+            jnp.where(keep2, normal_new, normal),
+            damp,
+        )
+
+    start = (d, *linearise(d), jnp.full(len(d), 0.1, d.dtype))
+    d, f, *_ = lax.fori_loop(0, n_iter, body, start)
+    return f, d
+
+
+@jax.jit
+def evaluate_at(images, targets, d, grid):
+    """f ``(N,)`` at displacements d ``(N, 2L)``."""
+    return _evaluate(pack_taps(images), images.shape[1:3], _at(targets, grid), d, grid)[0]

@@ -1,0 +1,381 @@
+"""Warps of images: thin-plate splines, affine maps and translations as one linear model.
+
+Conventions, used everywhere in the package
+-------------------------------------------
+* Images are real arrays ``(N, H, W)`` or ``(N, H, W, C)``; their intensity scale is kept as given.
+* Coordinates are in pixels, order (row, column), origin at the *centre* of pixel [0, 0]::
+
+        column 0     1     2              the frame of a 3 x 3 image: pixel centres
+      row 0  *-----*-----*                at 0, 1, 2; beyond the outer centres the
+             |     |     |                intensity falls linearly to 0 within one
+          1  *-----*-----*                pixel and stays 0.
+             |     |     |
+          2  *-----*-----*
+
+* A warp samples the image x at ``F(p) = p + B(p) d`` for every pixel p of the frame:
+  ``T(x, d)(p) = x(F(p))``.  ``d`` are displacements of L landmarks, ``(L, 2)`` in pixels;
+  zeros are the identity.  The rows of B sum to one.  Because the thin-plate system does not
+  depend on the *target* landmarks, F is linear in d, and B is all that the solver needs.
+
+The thin-plate spline is that of the paper's appendix ("Thin-Plate-Spline Interpolation") after
+Duchon (1977) and Bookstein (1989): U(r) = r^2 log r^2 with r the Euclidean distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+__all__ = ["Warp", "pack_taps", "sample", "sample_taps"]
+
+# ∫∫ (f_rr² + 2 f_rc² + f_cc²) = 16π wᵀKw for f = Σ w U(|p - p_i|): U is 16π times the
+# fundamental solution of the squared Laplacian.
+ENERGY = 16 * np.pi
+
+
+# ---------------------------------------------------------------- bilinear sampling
+
+
+def pack_taps(images):
+    """Four neighbours of every cell side by side, so that one look-up brings all of them.
+
+    ``(N, H, W, C)`` -> ``(N * (H+1) * (W+1), 4, C)``; cells start at (-1, -1): the border
+    outside the frame is 0.
+    """
+    n, h, w, c = images.shape
+    q = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = jnp.stack([q[:, :-1, :-1], q[:, :-1, 1:], q[:, 1:, :-1], q[:, 1:, 1:]], axis=3)
+    return taps.reshape(n * (h + 1) * (w + 1), 4, c)
+
+
+def sample_taps(taps, shape, rows, cols):
+    """Bilinear values and their derivatives at ``rows, cols`` ``(N, m)`` in pixels.
+
+    Returns ``value, d/drow, d/dcol``, each ``(N, m, C)``.  Between pixel centres the derivatives
+    are exact; *on* a centre they are those of the cell to the lower right.
+    """
+    h, w = shape
+    n = len(rows)
+    rows = jnp.clip(rows, -1.0, h)
+    cols = jnp.clip(cols, -1.0, w)
+    i = jnp.minimum(jnp.floor(rows), h - 1.0)
+    j = jnp.minimum(jnp.floor(cols), w - 1.0)
+    cell = ((i + 1) * (w + 1) + (j + 1)).astype(jnp.int32)
+    cell = cell + (jnp.arange(n, dtype=jnp.int32) * ((h + 1) * (w + 1)))[:, None]
+    # the barrier keeps XLA from computing the index again for each of the four taps
+    cell = lax.optimization_barrier(cell)
+    v = taps.at[cell].get(mode="promise_in_bounds", wrap_negative_indices=False)  # (N, m, 4, C)
+    a, b = (rows - i)[..., None], (cols - j)[..., None]
+    v00, v01, v10, v11 = v[:, :, 0], v[:, :, 1], v[:, :, 2], v[:, :, 3]
+    # convex form: exact at a = 0 and at a = 1, so the identity returns the image bit for bit
+    top, bottom = (1 - b) * v00 + b * v01, (1 - b) * v10 + b * v11
+    value = (1 - a) * top + a * bottom
+    return value, bottom - top, (1 - a) * (v01 - v00) + a * (v11 - v10)
+
+
+@jax.jit
+def _sample(images, coords):
+    n, h, w, c = images.shape
+    flat = jnp.broadcast_to(coords, (n, *coords.shape[1:])).reshape(n, -1, 2)
+    parts = sample_taps(pack_taps(images), (h, w), flat[..., 0], flat[..., 1])
+    return tuple(p.reshape(*(n, *coords.shape[1:-1]), c) for p in parts)
+
+
+def sample(images, coords, *, derivatives=False):
+    """Bilinear samples of images at absolute coordinates; 0 outside the frame.
+
+    Parameters
+    ----------
+    images : array (N, H, W) or (N, H, W, C)
+    coords : array (N, ..., 2) or (1, ..., 2), (row, column) in pixels
+    derivatives : also return the derivatives by row and by column, in intensity per pixel
+
+    Returns
+    -------
+    array (N, ...) or (N, ..., C); with ``derivatives`` a tuple of three of them.
+    Equals ``scipy.ndimage.map_coordinates(order=1, mode="grid-constant")``.
+    """
+    images, coords = _float(images), _float(coords)
+    if images.ndim not in (3, 4):
+        raise ValueError(f"images must be (N, H, W) or (N, H, W, C), got {images.shape}")
+    if coords.ndim < 2 or coords.shape[-1] != 2 or coords.shape[0] not in (1, len(images)):
+        raise ValueError(
+            f"coords must be ({len(images)}, ..., 2) or (1, ..., 2), got {coords.shape}"
+        )
+    grey = images.ndim == 3
+    out = _sample(images[..., None] if grey else images, coords)
+    out = tuple(o[..., 0] for o in out) if grey else out
+    return out if derivatives else out[0]
+
+
+def _float(a):
+    """As a jax array of floating type: float64 stays only where x64 is enabled."""
+    a = jnp.asarray(a)
+    return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.float32)
+
+
+# ---------------------------------------------------------------- the linear model of warps
+
+
+def _radial(points, landmarks):
+    """U(r) = r² log r² (m, L) and its derivatives by row and column; all 0 at r = 0."""
+    delta = points[:, None, :] - landmarks[None, :, :]
+    r2 = (delta**2).sum(-1)
+    log = np.log(np.where(r2 > 0, r2, 1.0))  # the inner where keeps log away from 0
+    slope = np.where(r2 > 0, 2 * (log + 1), 0.0)[..., None] * delta
+    return r2 * log, slope[..., 0], slope[..., 1]
+
+
+def _features(points, landmarks, kind):
+    """Functions that span the warps at points (m, 2): (m, F) and both derivatives."""
+    m, one = len(points), np.ones((len(points), 1))
+    zero = np.zeros_like(one)
+    if kind in ("identity", "translation"):
+        return one, zero, zero
+    linear = np.hstack([one, points])
+    d_row, d_col = np.hstack([zero, one, zero]), np.hstack([zero, zero, one])
+    if kind == "affine":
+        return linear, d_row, d_col
+    u, u_row, u_col = _radial(points, landmarks)
+    assert u.shape == (m, len(landmarks))
+    return np.hstack([u, linear]), np.hstack([u_row, d_row]), np.hstack([u_col, d_col])
+
+
+def _check_shape(shape):
+    shape = tuple(int(s) for s in shape)
+    if len(shape) != 2 or min(shape) < 4:
+        raise ValueError(f"a frame has height and width of at least 4 pixels, got shape {shape}")
+    return shape
+
+
+def _check_landmarks(points, shape):
+    """Landmarks ``(L, 2)`` in pixels, distinct, in the frame and not on one line."""
+    points = np.asarray(points, dtype=np.float64)
+    h, w = shape
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) < 3:
+        raise ValueError(f"landmarks must be (L, 2) with L >= 3, got shape {points.shape}")
+    if not np.isfinite(points).all():
+        raise ValueError("landmarks contain NaN or infinity")
+    low, high = points.min(0), points.max(0)
+    if (low < -0.5).any() or (high > np.array([h, w]) - 0.5).any() or (high - low).max() <= 1:
+        raise ValueError(
+            f"landmarks are (row, column) in pixels, rows 0 to {h - 1} and columns 0 to {w - 1}; "
+            f"got values from {low.tolist()} to {high.tolist()} (normalised coordinates?)"
+        )
+    distance = ((points[:, None] - points[None]) ** 2).sum(-1)
+    twins = np.argwhere(np.triu(distance < 1e-12, 1))
+    if len(twins):
+        i, j = twins[0]
+        raise ValueError(f"landmarks {i} and {j} are the same point {points[i].tolist()}")
+    if np.linalg.svd(points - points.mean(0), compute_uv=False)[1] < 1e-6 * max(h, w):
+        raise ValueError(
+            f"all {len(points)} landmarks are collinear: a spline needs three off a line"
+        )
+    return points
+
+
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """A family of warps of one frame, linear in the displacements of its landmarks.
+
+    Make one with :meth:`tps`, :meth:`affine`, :meth:`translation` or :meth:`identity`.
+
+    Attributes
+    ----------
+    shape : (H, W) of the frame in pixels
+    landmarks : (L, 2) source landmarks, (row, column) in pixels
+    coefficients : (F, L) from landmark displacements to the weights of the F basis functions
+    bending : (L, L), ``bending_energy(d) = Σ_axes dᵀ bending d``; zeros for affine warps
+    kind : "tps", "affine", "translation" or "identity"
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> w = Warp.tps((28, 28), landmarks=6)
+    >>> image = np.random.default_rng(0).random((1, 28, 28), dtype=np.float32)
+    >>> bool((np.asarray(w(image, np.zeros((1, 36, 2)))) == image).all())
+    True
+    """
+
+    shape: tuple[int, int]
+    landmarks: np.ndarray
+    coefficients: np.ndarray
+    bending: np.ndarray
+    kind: str
+
+    @classmethod
+    def tps(cls, shape, landmarks=6):
+        """Thin-plate splines on a uniform g × g grid (``landmarks=g``) or on points (L, 2).
+
+        With K_ij = U(|p_i - p_j|) and P = [1, p], the system [[K, P], [Pᵀ, 0]] is inverted once,
+        in float64 (appendix, "Thin-Plate-Spline Interpolation").
+        """
+        shape = _check_shape(shape)
+        if np.ndim(landmarks) == 0:
+            g = landmarks
+            if isinstance(g, bool) or int(g) != g or not 2 <= g < min(shape):
+                raise ValueError(
+                    f"landmarks={g!r}: a grid has 2 to {min(shape) - 1} landmarks a side on a frame "
+                    f"of {shape[0]}x{shape[1]}"
+                )
+            axes = [np.linspace(0, s - 1, int(g)) for s in shape]
+            landmarks = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
+        points = _check_landmarks(landmarks, shape)
+        n = len(points)
+        p = np.hstack([np.ones((n, 1)), points])
+        system = np.block([[_radial(points, points)[0], p], [p.T, np.zeros((3, 3))]])
+        inverse = np.linalg.inv(system)[:, :n]
+        bending = ENERGY * (inverse[:n] + inverse[:n].T) / 2
+        return cls(shape, points, inverse, bending, "tps")
+
+    @classmethod
+    def affine(cls, shape):
+        """All affine maps, by the displacements of three corners of the frame."""
+        h, w = shape = _check_shape(shape)
+        points = np.array([[0, 0], [0, w - 1], [h - 1, 0]], dtype=np.float64)
+        coefficients = np.linalg.inv(np.hstack([np.ones((3, 1)), points]))
+        return cls(shape, points, coefficients, np.zeros((3, 3)), "affine")
+
+    @classmethod
+    def translation(cls, shape):
+        """Shifts of the whole image, by the displacement of its centre."""
+        h, w = shape = _check_shape(shape)
+        centre = np.array([[(h - 1) / 2, (w - 1) / 2]])
+        return cls(shape, centre, np.ones((1, 1)), np.zeros((1, 1)), "translation")
+
+    @classmethod
+    def identity(cls, shape):
+        """No warp at all: clustering with it is plain K-means."""
+        empty = np.zeros((0, 0))
+        return cls(_check_shape(shape), np.zeros((0, 2)), np.zeros((1, 0)), empty, "identity")
+
+    def basis_at(self, points):
+        """B at any points ``(m, 2)`` in pixels, and its derivatives by row and by column."""
+        return tuple(
+            f @ self.coefficients
+            for f in _features(np.asarray(points, float), self.landmarks, self.kind)
+        )
+
+    @cached_property
+    def pixels(self):
+        """Pixel centres, ``(H * W, 2)``, (row, column)."""
+        h, w = self.shape
+        return (
+            np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij"), -1)
+            .reshape(-1, 2)
+            .astype(float)
+        )
+
+    @cached_property
+    def _basis(self):
+        return self.basis_at(self.pixels)
+
+    @property
+    def basis(self):
+        """B on the pixels, ``(H * W, L)`` float64, rows sum to one."""
+        return self._basis[0]
+
+    def _check(self, d):
+        d = np.asarray(d)
+        if d.ndim != 3 or d.shape[1:] != self.landmarks.shape:
+            raise ValueError(
+                f"displacements must be (N, {len(self.landmarks)}, 2) in pixels, got {d.shape}"
+            )
+        if not np.isfinite(d).all():
+            raise ValueError("displacements contain NaN or infinity")
+        return d
+
+    def field(self, d):
+        """Absolute sampling coordinates ``(N, H, W, 2)`` for displacements ``(N, L, 2)``.
+
+        Order (row, column). OpenCV's ``remap`` takes (column, row); ``skimage.transform.warp`` and
+        ``scipy.ndimage.map_coordinates`` take the last axis first.
+        """
+        d = np.asarray(self._check(d), dtype=np.float64)
+        return (self.pixels + self.basis @ d).reshape(len(d), *self.shape, 2)
+
+    def __call__(self, images, d):
+        """Warped images ``T(x, d)``, same shape as ``images``; 0 outside the frame (Eq. 3).
+
+        Raises ``ValueError`` for images of another size than the frame's.
+        """
+        images, d = _float(images), self._check(d)
+        if images.ndim not in (3, 4) or images.shape[1:3] != self.shape:
+            raise ValueError(
+                f"images must be (N, {self.shape[0]}, {self.shape[1]}[, C]), got {images.shape}"
+            )
+        if len(images) != len(d):
+            raise ValueError(f"{len(images)} images but {len(d)} displacements")
+        return sample(images, self.field(d).astype(images.dtype))
+
+    def bending_energy(self, d):
+        """∫∫ f_rr² + 2 f_rc² + f_cc² over the plane, summed over both axes, ``(N,)``.
+
+        Free of units: the same for a frame and displacements of twice the size.  Zero exactly for
+        affine maps.
+        """
+        d = np.asarray(self._check(d), dtype=np.float64)
+        return np.einsum("nla,lm,nma->n", d, self.bending, d)
+
+    def jacobian(self, d):
+        """det of dF/dp at every pixel, ``(N, H, W)``: 1 for the identity, <= 0 where folded."""
+        d = np.asarray(self._check(d), dtype=np.float64)
+        by_row, by_col = self._basis[1] @ d, self._basis[2] @ d  # (N, H*W, 2)
+        det = (1 + by_row[..., 0]) * (1 + by_col[..., 1]) - by_row[..., 1] * by_col[..., 0]
+        return det.reshape(len(d), *self.shape)
+
+    def folded(self, d):
+        """Share of pixels where the map folds (det <= 0), ``(N,)`` in [0, 1]."""
+        return (self.jacobian(d) <= 0).mean((1, 2))
+
+    def fit_field(self, field):
+        """Displacements ``(N, L, 2)`` whose map comes nearest, in least squares, to ``field``.
+
+        ``field`` is ``(N, H, W, 2)``, absolute coordinates as :meth:`field` returns them.
+        """
+        field = np.asarray(field, dtype=np.float64)
+        if field.ndim != 4 or field.shape[1:] != (*self.shape, 2):
+            raise ValueError(
+                f"field must be (N, {self.shape[0]}, {self.shape[1]}, 2), got {field.shape}"
+            )
+        shift = field.reshape(len(field), -1, 2) - self.pixels
+        return np.einsum("lp,npa->nla", np.linalg.pinv(self.basis), shift)
+
+    def inverse_field(self, d, *, max_iter=30, tol=1e-6):
+        """Coordinates q with F(q) = p for every pixel p, ``(N, H, W, 2)``, by Newton's method.
+
+        Points that have no inverse (folds) keep the nearest value found; compare :meth:`folded`.
+        """
+        d = np.asarray(self._check(d), dtype=np.float64)
+        out = np.empty((len(d), len(self.pixels), 2))
+        for k, move in enumerate(d):
+            q = self.pixels - self.basis @ move
+            for _ in range(max_iter):
+                b, b_row, b_col = self.basis_at(q)
+                miss = q + b @ move - self.pixels
+                if np.abs(miss).max(initial=0.0) < tol:
+                    break
+                r, c = b_row @ move, b_col @ move  # derivatives of the displacement
+                j00, j11, j01, j10 = 1 + r[:, 0], 1 + c[:, 1], c[:, 0], r[:, 1]
+                det = j00 * j11 - j01 * j10
+                det = np.where(
+                    np.abs(det) < 0.05, np.copysign(0.05, det), det
+                )  # bounded step at folds
+                q = q - np.stack(
+                    [
+                        (j11 * miss[:, 0] - j01 * miss[:, 1]) / det,
+                        (j00 * miss[:, 1] - j10 * miss[:, 0]) / det,
+                    ],
+                    -1,
+                )
+            out[k] = q
+        return out.reshape(len(d), *self.shape, 2)
+
+    def inverse(self, images, d):
+        """Images warped by the inverse map: undoes ``self(images, d)`` up to interpolation."""
+        return sample(_float(images), self.inverse_field(d).astype(np.float32))

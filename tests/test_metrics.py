@@ -1,0 +1,132 @@
+"""ACC, NMI and ARI against scikit-learn, brute force and their own definitions."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stkm.metrics import ari, clustering_accuracy, confusion, match_clusters, nmi
+
+SCORES = [clustering_accuracy, nmi, ari]
+
+
+def brute_force_accuracy(y_true, y_pred):
+    """The best share over every one-to-one map between clusters and classes."""
+    classes, clusters = sorted(set(y_true)), sorted(set(y_pred))
+    # a map from the smaller set into the larger, padded with "no partner"
+    partners = classes + [None] * max(0, len(clusters) - len(classes))
+    best = 0
+    for chosen in permutations(partners, len(clusters)):
+        name = dict(zip(clusters, chosen, strict=True))
+        best = max(best, sum(t == name[p] for t, p in zip(y_true, y_pred, strict=True)))
+    return best / len(y_true)
+
+
+labels = st.integers(0, 4)
+pairs = st.lists(st.tuples(labels, labels), min_size=1, max_size=40).map(
+    lambda rows: tuple(map(list, zip(*rows, strict=True)))
+)
+
+
+@given(pairs)
+def test_accuracy_is_the_best_of_all_maps(pair):
+    assert clustering_accuracy(*pair) == pytest.approx(brute_force_accuracy(*pair), abs=1e-12)
+
+
+@given(pairs)
+def test_nmi_and_ari_are_scikit_learns(pair):
+    assert nmi(*pair) == pytest.approx(
+        sklearn.metrics.normalized_mutual_info_score(*pair, average_method="arithmetic"), abs=1e-12
+    )
+    assert ari(*pair) == pytest.approx(sklearn.metrics.adjusted_rand_score(*pair), abs=1e-12)
+
+
+@given(pairs, st.permutations(range(5)), st.permutations(range(5)), st.randoms())
+def test_names_of_groups_and_order_of_images_do_not_matter(pair, new_true, new_pred, random):
+    true, pred = pair
+    names = ["zero", "-1", "b", "", "ä"]
+    order = list(range(len(true)))
+    random.shuffle(order)
+    renamed = [names[new_true[true[i]]] for i in order], [-new_pred[pred[i]] for i in order]
+    for score in SCORES:
+        assert score(*renamed) == pytest.approx(score(true, pred), abs=1e-12)
+
+
+@given(pairs)
+def test_scores_stay_in_their_range(pair):
+    assert 0 < clustering_accuracy(*pair) <= 1
+    assert 0 <= nmi(*pair) <= 1
+    assert -0.5 <= ari(*pair) <= 1
+    assert all(type(score(*pair)) is float for score in SCORES)
+
+
+@given(pairs)
+def test_equal_groupings_are_perfect(pair):
+    true, _ = pair
+    renamed = [f"cluster {9 - t}" for t in true]
+    assert [score(true, renamed) for score in SCORES] == pytest.approx([1, 1, 1])
+
+
+@given(pairs)
+def test_the_diagonal_of_the_confusion_is_the_accuracy(pair):
+    true, pred = pair
+    counts, classes, clusters = confusion(true, pred)
+    assert counts.shape == (len(classes), len(clusters)) and counts.sum() == len(true)
+    for row, class_ in enumerate(classes):
+        for column, cluster in enumerate(clusters):
+            both = sum(t == class_ and p == cluster for t, p in zip(true, pred, strict=True))
+            assert counts[row, column] == both
+    if len(clusters) >= len(classes):
+        assert np.trace(counts) / len(true) == pytest.approx(clustering_accuracy(true, pred))
+
+
+@given(pairs)
+def test_the_matching_explains_the_accuracy(pair):
+    true, pred = pair
+    match = match_clusters(true, pred)
+    assert len(match) == min(len(set(true)), len(set(pred))) == len(set(match.values()))
+    right = sum(match.get(p, "unmatched") == t for t, p in zip(true, pred, strict=True))
+    assert right / len(true) == pytest.approx(clustering_accuracy(true, pred))
+
+
+def test_more_clusters_than_classes_cost_the_smaller_part():
+    true, pred = ["a"] * 5 + ["b"] * 4, [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert clustering_accuracy(true, pred) == 7 / 9
+    assert match_clusters(true, pred) == {0: "a", 2: "b"}
+    counts, _, clusters = confusion(true, pred)
+    assert clusters.tolist() == [0, 2, 1]  # the unmatched one last
+    assert counts.tolist() == [[3, 0, 2], [0, 4, 0]]
+
+
+def test_fewer_clusters_than_classes_cost_the_smaller_class():
+    true, pred = [0, 0, 0, 1, 1, 2], ["x"] * 5 + ["y"]
+    assert clustering_accuracy(true, pred) == 4 / 6
+    assert match_clusters(true, pred) == {"x": 0, "y": 2}
+    assert confusion(true, pred).counts.tolist() == [[3, 0], [2, 0], [0, 1]]
+
+
+def test_any_label_values():
+    assert clustering_accuracy([-5, -5, 3, 3], ["b", "b", "a", "a"]) == 1.0
+    assert clustering_accuracy(np.array([1.0, 2.0]), (np.uint8(7), np.uint8(0))) == 1.0
+    assert clustering_accuracy([True, False], [b"x", b"y"]) == 1.0
+
+
+@pytest.mark.parametrize("function", [*SCORES, confusion, match_clusters])
+@pytest.mark.parametrize(
+    ("true", "pred", "message"),
+    [
+        ([], [], "y_true is empty"),
+        ([1, 2], [1], "y_true has 2 labels and y_pred 1"),
+        ([1, 2], [[1, 2]], r"y_pred .* not \(1, 2\)"),
+        (3, [1], r"y_true .* not \(\)"),
+        ([1, 2], [1, float("nan")], "y_pred contains NaN or None at index 1"),
+        (["a", None], [1, 2], "y_true contains NaN or None at index 1"),
+        (np.array([1, "a"], dtype=object), [1, 2], "y_true mixes labels"),
+    ],
+)
+def test_bad_labels_are_named(function, true, pred, message):
+    with pytest.raises(ValueError, match=message):
+        function(true, pred)
