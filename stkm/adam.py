@@ -21,11 +21,14 @@ class AdamMatcher(Matcher):
     Parameters
     ----------
     images : (N, H, W, C) float32; n_clusters : K
-    learning_rate : Adam's step in pixels
+    learning_rate : Adam's step in pixels; n_steps : steps a pass
+    stride : take the error on every ``stride``-th pixel in both directions
     """
 
-    def __init__(self, images, warp, q, n_clusters, *, learning_rate, n_steps, batch_size=128):
-        super().__init__(images, warp, q, q, batch_size=batch_size)
+    def __init__(
+        self, images, warp, q, n_clusters, *, learning_rate, n_steps, stride=1, batch_size=128
+    ):
+        super().__init__(images, warp, q, q, stride=stride, batch_size=batch_size)
         self.learning_rate, self.n_steps = learning_rate, n_steps if self.size else 0
         n = len(images)
         self.iterate, self.mean, self.square = (
@@ -45,7 +48,8 @@ class AdamMatcher(Matcher):
 
     def fit(self, k, index, prepared, d=None):
         """``(f, d)`` after ``n_steps`` more steps of the pairs of target k."""
-        if d is None:
+        cold = d is None
+        if cold:
             d = np.zeros((len(index), self.size), np.float32)
             for a in (self.iterate, self.mean, self.square):
                 a[k, index] = 0
@@ -57,15 +61,15 @@ class AdamMatcher(Matcher):
                 jnp.asarray(a[k, rows]) for a in (self.iterate, self.mean, self.square)
             )
             state = solvers.adam_state(iterate, mean, square, self.count[k])
-            x = self.images[jnp.asarray(rows)]
             out = solvers.adam(
-                x,
+                self.source(rows),
                 prepared,
-                jnp.asarray(d[padded]),
+                d[padded],
                 state,
                 self.grid,
                 self.n_steps,
                 self.learning_rate,
+                cold,
             )
             pending.append((part, out))
         f, best = np.zeros(len(index), np.float32), np.zeros((len(index), self.size), np.float32)

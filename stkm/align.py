@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -66,22 +67,35 @@ def batches(index, size):
         yield part, np.pad(part, (0, size - len(part)), mode="edge")
 
 
-@jax.jit
-def _warp(images, index, d, basis, rows, cols):
-    """T(x, d) ``(n, m, C)`` for images ``index``."""
-    x = images[index]
-    move = d.reshape(len(d), 2, basis.shape[1]) @ basis.T
-    taps = solvers.pack_taps(x)
-    return solvers.sample_taps(taps, x.shape[1:3], rows + move[:, 0], cols + move[:, 1])[0]
+@partial(jax.jit, static_argnames="shape")
+def _warp(source, d, grid, shape):
+    """T(x, d) ``(n, m, C)`` on the pixels of the grid."""
+    return solvers._sample(source, shape, d, grid)[0]
 
 
-@jax.jit
-def _warp_sum(images, index, d, weights, basis, rows, cols):
+@partial(jax.jit, static_argnames="shape")
+def _warp_sum(source, d, weights, grid, shape):
     """Σ w T(x, d) ``(m, C)`` over a batch: the numerator of the centroid (Eq. 4)."""
-    return jnp.einsum("n,nmc->mc", weights, _warp(images, index, d, basis, rows, cols))
+    return jnp.einsum("n,nmc->mc", weights, _warp(source, d, grid, shape))
 
 
-_take = jax.jit(lambda images, index: images[index])
+_pack_some = jax.jit(lambda images, index: solvers.source_of(images[index]))
+
+PACKED_LIMIT = 2**30  # bytes of packed images kept; larger sets are packed batch by batch
+
+
+class _Source:
+    """Images ready for sampling: packed once, or by batches where that takes too much memory."""
+
+    def __init__(self, images):
+        self.images = jnp.asarray(images)
+        self.taps = None
+        if 4 * self.images.nbytes < PACKED_LIMIT:
+            self.taps = jax.jit(solvers.pack_taps)(self.images)
+
+    def __call__(self, index):
+        index = jnp.asarray(index, jnp.int32)
+        return _pack_some(self.images, index) if self.taps is None else (self.taps, index)
 
 
 class Matcher:
@@ -111,14 +125,15 @@ class Matcher:
         n_coarse=10,
         batch_size=128,
     ):
-        self.warp, self.coarse, self.batch_size = warp, coarse, batch_size
+        self.warp, self.batch_size = warp, batch_size
         self.size = 2 * len(warp.landmarks)
         rigid = self.size <= 6
         affine = warp if rigid else Warp.affine(warp.shape)
-        self.n_cold, self.n_warm = (n_cold, n_warm) if self.size else (0, 0)
-        self.n_coarse = n_coarse if coarse > 0 and self.size else 0
-        self.images = jnp.asarray(images)
-        self.blurred = jnp.asarray(low_pass(images, coarse)) if self.n_coarse else self.images
+        self.coarse = coarse if self.size else 0.0
+        self.set_iterations(n_cold, n_warm, n_coarse)
+        self.images = images
+        self.source = _Source(images)
+        self.blurred = _Source(low_pass(images, coarse)) if self.coarse else self.source
         self.grid = solvers.make_grid(warp, q, stride=stride)
         self.full = self.grid if stride == 1 else solvers.make_grid(warp, q)
         self.affine_grid = solvers.make_grid(
@@ -127,10 +142,15 @@ class Matcher:
         lift = np.eye(len(warp.landmarks)) if rigid else affine.basis_at(warp.landmarks)[0]
         self.lift = jnp.asarray(lift, jnp.float32)
 
+    def set_iterations(self, n_cold=20, n_warm=6, n_coarse=10):
+        """Iterations from the identity, from an earlier warp, and of the coarse affine stage."""
+        self.n_cold, self.n_warm = (n_cold, n_warm) if self.size else (0, 0)
+        self.n_coarse = n_coarse if self.coarse else 0
+
     def prepare(self, target):
         """What is computed once for a target ``(H, W, C)``: itself, low-passed, both inverses."""
         t = jnp.asarray(target, jnp.float32)[None]
-        rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.n_coarse else t
+        rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.coarse else t
         return (
             t,
             solvers.inverse_hessian(t, self.grid),
@@ -140,16 +160,15 @@ class Matcher:
 
     def _cold(self, index, prepared):
         target, inverse, rough, rough_inverse = prepared
-        coarse = (_take(self.blurred, index), rough, rough_inverse, self.affine_grid, self.n_coarse)
-        x = _take(self.images, index)
+        coarse = (self.blurred(index), rough, rough_inverse, self.affine_grid, self.n_coarse)
+        source = self.source(index)
         return solvers.gauss_newton_cold(
-            x, target, inverse, coarse, self.lift, self.grid, self.n_cold
+            source, target, inverse, coarse, self.lift, self.grid, self.n_cold
         )
 
     def _warm(self, index, prepared, d):
         target, inverse, _, _ = prepared
-        x = _take(self.images, index)
-        return solvers.gauss_newton(x, target, inverse, d, self.grid, self.n_warm)
+        return solvers.gauss_newton(self.source(index), target, inverse, d, self.grid, self.n_warm)
 
     def fit(self, k, index, prepared, d=None):
         """``(f, d)`` of images ``index`` against target k, from warps d or from the identity."""
@@ -157,12 +176,8 @@ class Matcher:
         pending = []
         where = np.arange(len(index))
         for part, padded in batches(where, self.batch_size):
-            rows = jnp.asarray(index[padded])
-            out = (
-                self._cold(rows, prepared)
-                if d is None
-                else self._warm(rows, prepared, jnp.asarray(d[padded]))
-            )
+            rows = index[padded]
+            out = self._cold(rows, prepared) if d is None else self._warm(rows, prepared, d[padded])
             pending.append((len(part), out))  # collected later: the device works meanwhile
         f = np.concatenate([np.asarray(o[0])[:n] for n, o in pending] or [np.zeros(0, np.float32)])
         moves = [np.asarray(o[1])[:n] for n, o in pending]
@@ -170,39 +185,25 @@ class Matcher:
 
     def warped_sum(self, index, d, weights):
         """Σ w T(x, d) over images ``index``, ``(H, W, C)`` float64, in a fixed order."""
-        h, w, c = self.images.shape[1:]
-        total = np.zeros((h * w, c))
+        shape = self.images.shape[1:]
+        total = np.zeros((shape[0] * shape[1], shape[2]))
         for part, padded in batches(np.arange(len(index)), self.batch_size):
             weight = np.zeros(len(padded), np.float32)
             weight[: len(part)] = weights[part]
-            g = self.full
+            source = self.source(index[padded])
             total += np.asarray(
-                _warp_sum(
-                    self.images,
-                    jnp.asarray(index[padded]),
-                    jnp.asarray(d[padded]),
-                    weight,
-                    g.basis,
-                    g.rows,
-                    g.cols,
-                ),
-                dtype=np.float64,
+                _warp_sum(source, d[padded], weight, self.full, self.warp.shape), np.float64
             )
-        return total.reshape(h, w, c)
+        return total.reshape(shape)
 
     def warped(self, index, d):
         """T(x, d) of images ``index``, ``(n, H, W, C)``."""
-        out = []
-        for part, padded in batches(np.arange(len(index)), self.batch_size):
-            g = self.full
-            rows, moves = jnp.asarray(index[padded]), jnp.asarray(d[padded])
-            out.append(
-                np.asarray(_warp(self.images, rows, moves, g.basis, g.rows, g.cols))[: len(part)]
-            )
         shape = self.images.shape[1:]
-        return np.concatenate(out or [np.zeros((0, *shape), np.float32)]).reshape(
-            len(index), *shape
-        )
+        out = np.zeros((len(index), shape[0] * shape[1], shape[2]), np.float32)
+        for part, padded in batches(np.arange(len(index)), self.batch_size):
+            warped = _warp(self.source(index[padded]), d[padded], self.full, self.warp.shape)
+            out[part] = np.asarray(warped)[: len(part)]
+        return out.reshape(len(index), *shape)
 
 
 def _check_pair(images, targets, warp, solver):
@@ -221,13 +222,38 @@ def _check_pair(images, targets, warp, solver):
             raise ValueError(f"{name}: Input contains NaN or infinity")
 
 
-def _fine(solver, x, t, d, grid, max_iter, learning_rate):
-    d = jnp.asarray(d, x.dtype)
+def _fine(solver, source, t, d, grid, max_iter, learning_rate, cold):
+    """The solver asked for, on the images as they are: ``(f, d)``."""
     if solver == "adam":
-        return solvers.adam(x, t, d, solvers.adam_state(d), grid, max_iter, learning_rate)[:2]
+        state = solvers.adam_state(jnp.asarray(d))
+        return solvers.adam(source, t, d, state, grid, max_iter, learning_rate, cold)[:2]
     if solver == "lm":
-        return solvers.levenberg_marquardt(x, t, d, grid, max_iter)
-    return solvers.gauss_newton(x, t, solvers.inverse_hessian(t, grid), d, grid, max_iter)
+        return solvers.levenberg_marquardt(source, t, d, grid, max_iter)
+    inverse = solvers.inverse_hessian(t, grid)
+    if cold:
+        return solvers.gauss_newton_from_identity(source, t, inverse, grid, max_iter)
+    return solvers.gauss_newton(source, t, inverse, d, grid, max_iter)
+
+
+def _coarse_start(pairs, grid, affine_grid, lift, n_iter):
+    """Displacements after the low-passed stages; the identity where that is no worse.
+
+    ``pairs`` are (images, targets) from most to least low-passed, the last as they are.
+    """
+    for stage, (x, t) in enumerate(pairs[:-1]):
+        source = solvers.source_of(x)
+        if stage == 0:
+            inverse = solvers.inverse_hessian(t, affine_grid)
+            out = solvers.gauss_newton_from_identity(source, t, inverse, affine_grid, n_iter)
+            d = flatten(lift @ unflatten(out[1]))
+        else:
+            inverse = solvers.inverse_hessian(t, grid)
+            d = solvers.gauss_newton(source, t, inverse, d, grid, n_iter)[1]
+    x, t = pairs[-1]
+    source, d = solvers.source_of(x), np.array(d, x.dtype)
+    at_start, at_identity = (solvers.evaluate(source, t, m, grid)[0] for m in (d, 0 * d))
+    d[np.asarray(at_start > at_identity)] = 0
+    return d
 
 
 def align(
@@ -280,51 +306,28 @@ def align(
         contrast = ((t - t.mean((1, 2), keepdims=True)) ** 2).sum((1, 2, 3))
         scale = float(contrast.mean()) if len(t) else 1.0
     q = solvers.penalty(warp, bending, displacement, scale)
+    affine = warp if len(warp.landmarks) <= 3 else Warp.affine(warp.shape)
+    lift = np.eye(len(warp.landmarks)) if affine is warp else affine.basis_at(warp.landmarks)[0]
     grid = solvers.make_grid(warp, q, dtype=x.dtype)
-    d = np.zeros((len(x), grid.basis.shape[1] * 2), x.dtype)
+    q_affine = solvers.penalty(affine, 0.0, displacement, scale)
+    affine_grid = solvers.make_grid(affine, q_affine, dtype=x.dtype)
+    d = np.zeros((len(x), 2 * len(warp.landmarks)), x.dtype)
     f = np.zeros(len(x), x.dtype)
     if start is not None:
         d[:] = flatten(warp._check(start))
-    elif d.size:
-        d[:] = _coarse_start(x, t, warp, q, displacement * scale, coarse, max_iter // 2, batch_size)
+    side = np.sqrt(np.prod(warp.shape))
+    stages = [sd * side for sd in coarse if start is None and d.size]
+    pairs = [tuple(jnp.asarray(low_pass(a, sd)) for a in (x, t)) for sd in (*stages, 0.0)]
+    n_iter = max_iter if d.size else 0
     for part, padded in batches(np.arange(len(x)), batch_size):
-        out = _fine(
-            solver, x[padded], t[padded], d[padded], grid, max_iter if d.size else 0, learning_rate
-        )
-        f[part], d[part] = (np.asarray(o)[: len(part)] for o in out)
+        batch = [(a[padded], b[padded]) for a, b in pairs]
+        moves = d[padded]
+        if stages:
+            moves = _coarse_start(batch, grid, affine_grid, lift, n_iter // 2)
+        source, cold = solvers.source_of(batch[-1][0]), start is None and not stages
+        out = _fine(solver, source, batch[-1][1], moves, grid, n_iter, learning_rate, cold)
+        f[part], d[part] = (np.asarray(o)[: len(part)] for o in out[:2])
     moves = unflatten(d)
     penalties = np.einsum("nla,lm,nma->n", moves.astype(np.float64), q, moves)
     warped = np.asarray(warp(images, moves))
     return Alignment(warped, np.arange(len(x)), moves, f, penalties, warp.folded(moves))
-
-
-def _coarse_start(x, t, warp, q, displacement, coarse, n_iter, batch_size):
-    """Displacements ``(N, 2L)`` after the low-passed stages; the identity where they are worse."""
-    side = np.sqrt(np.prod(warp.shape))
-    affine = warp if len(warp.landmarks) <= 3 else Warp.affine(warp.shape)
-    grid = solvers.make_grid(warp, q, dtype=x.dtype)
-    d = np.zeros((len(x), 2 * len(warp.landmarks)), x.dtype)
-    for stage, sd in enumerate(coarse):
-        blurred = [jnp.asarray(low_pass(a, sd * side)) for a in (x, t)]
-        for part, padded in batches(np.arange(len(x)), batch_size):
-            bx, bt = (b[padded] for b in blurred)
-            if stage == 0:
-                q_affine = solvers.penalty(affine, 0.0, displacement, 1.0)
-                g = solvers.make_grid(affine, q_affine, dtype=x.dtype)
-                rough = solvers.coarse_affine(bx, bt, solvers.inverse_hessian(bt, g), g, n_iter)
-                lift = (
-                    affine.basis_at(warp.landmarks)[0]
-                    if affine is not warp
-                    else np.eye(len(warp.landmarks))
-                )
-                d[part] = flatten(lift @ unflatten(rough))[: len(part)]
-            else:
-                inverse = solvers.inverse_hessian(bt, grid)
-                d[part] = solvers.gauss_newton(
-                    bx, bt, inverse, jnp.asarray(d[padded]), grid, n_iter
-                )[1][: len(part)]
-    worse = np.asarray(solvers.evaluate_at(x, t, d, grid)) > np.asarray(
-        solvers.evaluate_at(x, t, 0 * d, grid)
-    )
-    d[worse] = 0
-    return d

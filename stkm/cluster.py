@@ -40,25 +40,33 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         y : ignored
         sample_weight : (N,) not negative; a weight of 2 counts as an image given twice
         """
-        images, self._grey = check_images(X, self.image_shape)
-        weights = check_weights(sample_weight, len(images))
-        self._check_parameters(images, weights)
-        self._shape, self._top = images.shape[1:], float(np.abs(images).max())
-        model = fitting.Model.of(self._make_warp(images.shape[1:3]), images, self._params())
+        images, weights = self._prepare(X, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         best = None
         for run in range(1 if self.n_init == "auto" else self.n_init):
             # run i has its own stream, so it does not depend on how many runs there are
-            result = self._fit_once(model, images, weights, np.random.default_rng([seed, run]))
+            result = self._fit_once(images, weights, np.random.default_rng([seed, run]))
             if best is None or result.objective < best.objective:
                 best = result
-        self._model = model
-        self.cluster_centers_ = best.centers[..., 0] if self._grey else best.centers
-        self.labels_, self.inertia_ = best.labels, best.objective
-        self.n_iter_, self.history_ = best.n_iter, best.history
-        self.n_features_in_ = int(np.prod(self._shape))
-        self.n_used_ = len(np.unique(self.labels_[weights > 0]))
-        return self
+        return self._store(best, weights)
+
+    @classmethod
+    def from_centroids(cls, centroids, X, **params):
+        """A fitted estimator with given centroids, labelled on reference images.
+
+        Parameters
+        ----------
+        centroids : (K, H, W[, C]), as ``cluster_centers_`` of an earlier fit
+        X : the images of that fit (or others of their kind): the penalties are in units of their
+            spread; ``labels_`` and ``inertia_`` are theirs
+        params : parameters of that fit; n_clusters is the number of centroids
+        """
+        km = cls(len(centroids), **params)
+        images, weights = km._prepare(X, None)
+        centers = km._check_centers(centroids, images)
+        result = fitting.Result(centers, None, 0.0, 0, False, [])
+        fitting.label(km._model, images, weights, result)
+        return km._store(result, weights)
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
@@ -169,6 +177,24 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     # ---------------------------------------------------------------- fitting
 
+    def _prepare(self, X, sample_weight):
+        """Checked images ``(N, H, W, C)`` and weights; sets the model."""
+        images, self._grey = check_images(X, self.image_shape)
+        weights = check_weights(sample_weight, len(images))
+        self._check_parameters(images, weights)
+        self._shape, self._top = images.shape[1:], float(np.abs(images).max())
+        warp = self._make_warp(images.shape[1:3])
+        self._model = fitting.Model.of(warp, images, weights, self._params())
+        return images, weights
+
+    def _store(self, result, weights):
+        self.cluster_centers_ = result.centers[..., 0] if self._grey else result.centers
+        self.labels_, self.inertia_ = result.labels, result.objective
+        self.n_iter_, self.history_ = result.n_iter, result.history
+        self.n_features_in_ = int(np.prod(self._shape))
+        self.n_used_ = len(np.unique(self.labels_[weights > 0]))
+        return self
+
     def _params(self):
         """All parameters, with those of the other optimiser at their defaults."""
         return {"adam_steps": 1, "learning_rate": 0.01, **self.get_params(deep=False)}
@@ -183,13 +209,13 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             return images[_init.pixel_kmeans_plusplus(images, self.n_clusters, seed, weights)]
         return self._check_centers(self.init, images)
 
-    def _fit_once(self, model, images, weights, rng):
+    def _fit_once(self, images, weights, rng):
         warp_start = isinstance(self.init, str) and self.init == "k-means++"
         if self.solver == "adam":
             start = self._given_centers(images, weights, rng)
-            return fitting.fit_adam(model, images, weights, start)
+            return fitting.fit_adam(self._model, images, weights, start)
         start = None if warp_start else self._given_centers(images, weights, rng)
-        return fitting.fit_gauss_newton(model, images, weights, rng, start)
+        return fitting.fit_gauss_newton(self._model, images, weights, rng, start)
 
     def _distances(self, images):
         centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
@@ -271,7 +297,7 @@ class STKMeans(_WarpKMeans):
         n_init="auto",
         n_swaps="auto",
         max_iter=20,
-        tol=1e-2,
+        tol=0.5,
         solver="gauss-newton",
         bending=2e-3,
         displacement=17.0,
@@ -367,7 +393,7 @@ class AffineKMeans(_WarpKMeans):
         n_init="auto",
         n_swaps="auto",
         max_iter=20,
-        tol=1e-2,
+        tol=0.5,
         displacement=1.0,
         smoothing=0.025,
         coarse=0.07,

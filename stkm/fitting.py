@@ -20,10 +20,11 @@ from .warp import Warp
 
 __all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
 
-FINAL = {"n_cold": 24, "n_coarse": 10}  # iterations of `predict`
+FINAL = {"n_cold": 16, "n_coarse": 8}  # iterations of `predict`
 PASS = {"n_cold": 12, "n_warm": 5, "n_coarse": 8}  # of a pass: warps go on from pass to pass
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
 SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
+COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
 
@@ -47,11 +48,13 @@ class Model:
     params: dict
 
     @classmethod
-    def of(cls, warp, images, params):
+    def of(cls, warp, images, weights, params):
         """Model for images ``(N, H, W, C)`` and an estimator's parameters."""
         side = float(np.sqrt(np.prod(warp.shape)))
         smooth = low_pass(images, params["smoothing"] * side)
-        spread = float(((smooth - smooth.mean(0)) ** 2).sum((1, 2, 3)).mean()) or 1.0
+        mean = np.average(smooth, axis=0, weights=weights)
+        spread = ((smooth - mean) ** 2).sum((1, 2, 3), dtype=np.float64)
+        spread = float(np.average(spread, weights=weights)) or 1.0
         weights = (params["bending"], params["displacement"], spread)
         return cls(
             warp,
@@ -83,17 +86,33 @@ class Model:
             **options,
         )
 
-    def adam_matcher(self, images, warp, penalty, n_steps):
-        """Adam aligner of images."""
-        return AdamMatcher(
-            images,
-            warp,
-            penalty,
-            self.params["n_clusters"],
-            n_steps=n_steps,
-            learning_rate=self.learning_rate,
-            batch_size=self.params["batch_size"],
-        )
+    def adam_matcher(self, images, n_steps, affine=False):
+        """Adam aligner: of low-passed images for the warp, or strongly low-passed ones, affine."""
+        p = self.params
+        options = {"learning_rate": self.learning_rate, "batch_size": p["batch_size"]}
+        if affine:
+            warp, q, options["stride"] = (
+                Warp.affine(self.warp.shape),
+                self.affine_penalty,
+                COARSE_STRIDE,
+            )
+            images = low_pass(images, self.coarse)
+        else:
+            warp, q, images = self.warp, self.penalty, self.smooth(images)
+        return AdamMatcher(images, warp, q, p["n_clusters"], n_steps=n_steps, **options)
+
+    @property
+    def adam_passes(self):
+        """Passes of the affine stage and of the warp, for solver="adam"."""
+        total = self.params["max_iter"]
+        first = max(1, total // AFFINE_SHARE) if self.warp.kind == "tps" and self.coarse > 0 else 0
+        return first, max(1, total - first)
+
+    def lift(self, d):
+        """Displacements ``(N, K, 2L)`` of the landmarks under affine maps ``(N, K, 6)``."""
+        n, k = d.shape[:2]
+        b = Warp.affine(self.warp.shape).basis_at(self.warp.landmarks)[0]
+        return (d.reshape(n, k, 2, 3) @ b.T).reshape(n, k, -1).astype(np.float32)
 
     def lloyd(self, matcher, state, weights, history, stage, max_iter, **options):
         """`stkm.lloyd.lloyd` with this model's tolerance and candidates."""
@@ -131,19 +150,34 @@ class Result:
     history: list
 
 
-def distances(model, images, centers):
+def distances(model, images, centers, matcher=None):
     """f ``(N, K)`` and d ``(N, K, 2L)`` of images from the identity, on all pixels (Eq. 3)."""
-    smooth = model.smooth(images)
     if model.params["solver"] == "adam":
-        steps = model.params["adam_steps"] * model.params["max_iter"]
-        matcher = model.adam_matcher(smooth, model.warp, model.penalty, steps)
-    else:
-        matcher = model.matcher(smooth, **FINAL)
+        return _adam_distances(model, images, centers)
+    matcher = model.matcher(model.smooth(images)) if matcher is None else matcher
+    matcher.set_iterations(**FINAL)
+    return _fit_all(matcher, centers, None)
+
+
+def _fit_all(matcher, centers, d):
+    """One fit of every image to every centroid, from d ``(N, K, 2L)`` or from the identity."""
     state = cold_state(matcher, centers)
-    index = np.arange(len(images))
+    index = np.arange(len(matcher.images))
     for k, center in enumerate(centers):
-        state.f[:, k], state.d[:, k] = matcher.fit(k, index, matcher.prepare(center))
+        start = None if d is None else d[:, k]
+        state.f[:, k], state.d[:, k] = matcher.fit(k, index, matcher.prepare(center), start)
     return state.f, state.d
+
+
+def _adam_distances(model, images, centers):
+    """As many steps of each stage as the fit took; the centroids rest."""
+    steps, (first, rest), d = model.params["adam_steps"], model.adam_passes, None
+    matcher = model.adam_matcher(images, rest * steps)
+    if first:
+        rough = model.adam_matcher(images, first * steps, affine=True)
+        d = model.lift(_fit_all(rough, low_pass(centers, model.coarse), None)[1])
+        matcher.start_from(d)
+    return _fit_all(matcher, centers, d)
 
 
 def fit_gauss_newton(model, images, weights, rng, start):
@@ -161,11 +195,17 @@ def fit_gauss_newton(model, images, weights, rng, start):
     n_iter, converged = model.lloyd(
         matcher, state, weights, history, "lloyd", model.params["max_iter"]
     )
-    f, _ = distances(model, images, state.centers)
-    labels = f.argmin(1).astype(np.int32)
-    objective = float(weights @ f.min(1).astype(np.float64))
-    history.append({"stage": "final", "objective": objective})
-    return Result(state.centers, labels, objective, n_iter, converged, history)
+    result = Result(state.centers, state.labels, 0.0, n_iter, converged, history)
+    return label(model, images, weights, result, matcher)
+
+
+def label(model, images, weights, result, matcher=None):
+    """Labels and objective of a result as `predict` gives them: every warp from the identity."""
+    f, _ = distances(model, images, result.centers, matcher)
+    result.labels = f.argmin(1).astype(np.int32)
+    result.objective = float(weights @ f.min(1).astype(np.float64))
+    result.history.append({"stage": "final", "objective": result.objective})
+    return result
 
 
 def search(model, smooth, weights, rng, history):
@@ -180,7 +220,9 @@ def search(model, smooth, weights, rng, history):
         size = min(size, int((weights > 0).sum()))
         part = np.sort(rng.choice(len(part), size, replace=False, p=weights / weights.sum()))
     w = weights[part]
-    matcher = model.matcher(smooth[part], stride=2 if min(model.warp.shape) >= 20 else 1, **PASS)
+    matcher = model.matcher(
+        smooth[part], stride=COARSE_STRIDE if min(model.warp.shape) >= 20 else 1, **PASS
+    )
 
     def to_image(i):
         return matcher.fit(0, np.arange(len(part)), matcher.prepare(smooth[part[i]]))
@@ -211,31 +253,18 @@ def fit_adam(model, images, weights, start):
 
     ``start`` are centroids ``(K, H, W, C)``. The labels are those of the last pass.
     """
-    p, history, first = model.params, [], 0
-    smooth = model.smooth(images)
-    matcher = model.adam_matcher(smooth, model.warp, model.penalty, p["adam_steps"])
+    history, steps, (first, rest) = [], model.params["adam_steps"], model.adam_passes
+    matcher = model.adam_matcher(images, steps)
     state = cold_state(matcher, model.smooth(start))
-    cold = np.ones(p["n_clusters"], bool)
-    if model.warp.kind == "tps" and model.coarse > 0:
-        first = max(1, p["max_iter"] // AFFINE_SHARE)
-        state.d, state.labels = _affine_stage(model, images, start, weights, history, first)
+    cold = np.ones(len(start), bool)
+    if first:
+        rough = model.adam_matcher(images, steps, affine=True)
+        affine = cold_state(rough, low_pass(start, model.coarse))
+        model.lloyd(rough, affine, weights, history, "affine", first)
+        state.d, state.labels = model.lift(affine.d), affine.labels
         matcher.start_from(state.d)
         state.centers = update(matcher, state, weights)
         cold[:] = False
-    n_iter, converged = model.lloyd(
-        matcher, state, weights, history, "adam", max(1, p["max_iter"] - first), cold=cold
-    )
+    n_iter, converged = model.lloyd(matcher, state, weights, history, "adam", rest, cold=cold)
     objective = history[-1]["objective"]
     return Result(state.centers, state.labels, objective, first + n_iter, converged, history)
-
-
-def _affine_stage(model, images, start, weights, history, n_passes):
-    """Displacements ``(N, K, 2L)`` and labels after affine passes on low-passed images."""
-    affine = Warp.affine(model.warp.shape)
-    blurred = low_pass(images, model.coarse)
-    matcher = model.adam_matcher(blurred, affine, model.affine_penalty, model.params["adam_steps"])
-    state = cold_state(matcher, low_pass(start, model.coarse))
-    model.lloyd(matcher, state, weights, history, "affine", n_passes)
-    n, k = state.mask.shape
-    lift = affine.basis_at(model.warp.landmarks)[0]
-    return (state.d.reshape(n, k, 2, 3) @ lift.T).reshape(n, k, -1).astype(np.float32), state.labels

@@ -16,7 +16,7 @@ __all__ = ["swaps", "utilities"]
 
 
 def utilities(state, weights):
-    """What the objective would lose without each centroid, ``(K,)``: members move to their second."""
+    """Loss without each centroid, ``(K,)``: its members move to their second nearest."""
     f = np.where(state.mask, state.f, np.inf).astype(np.float64)
     f[np.arange(len(f)), state.labels] = np.inf
     loss = weights * (np.minimum(f.min(1), 1e30) - state.nearest())

@@ -101,23 +101,44 @@ def _cost(value, d_row, d_col, target, d, grid):
     return f, grid.weight * (force @ grid.basis).reshape(d.shape) + pull
 
 
-def _evaluate(taps, shape, target, d, grid):
-    """f and half its gradient at displacements d ``(N, 2L)``, rows first."""
+def source_of(images):
+    """What the solvers sample: packed images ``(N, H, W, C)`` and the index of each, ``(N,)``."""
+    return pack_taps(images), jnp.arange(len(images), dtype=jnp.int32)
+
+
+def _sample(source, shape, d, grid):
+    """Values and derivatives ``(N, m, C)`` at displacements d ``(N, 2L)``, rows first."""
+    taps, index = source
     move = d.reshape(len(d), 2, grid.basis.shape[1]) @ grid.basis.T  # (N, 2, m)
-    return _cost(
-        *sample_taps(taps, shape, grid.rows + move[:, 0], grid.cols + move[:, 1]), target, d, grid
-    )
+    return sample_taps(taps, shape, grid.rows + move[:, 0], grid.cols + move[:, 1], index)
 
 
-def _evaluate_identity(images, target, grid):
-    """As `_evaluate` at d = 0, with the derivative that is symmetric at pixel centres.
+def _evaluate(source, shape, target, d, grid):
+    """f and half its gradient at displacements d ``(N, 2L)``."""
+    return _cost(*_sample(source, shape, d, grid), target, d, grid)
 
-    All samples lie on kinks of the bilinear surface there; a one-sided derivative would make
+
+def _sample_identity(source, shape, grid):
+    """Values at the pixels of the grid and their central differences, ``(N, m, C)``.
+
+    At d = 0 all samples lie on kinks of the bilinear surface; a one-sided derivative would make
     moves to one side easier than to the other.
     """
-    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
-    parts = (_at(a, grid) for a in (images, *central_differences(images)))
-    return _cost(*parts, target, d, grid)
+    taps, index = source
+    w = shape[1]
+    here = (index * ((shape[0] + 1) * (w + 1)))[:, None] + (grid.index // w + 1) * (w + 1)
+    here = here + grid.index % w + 1
+    after = taps.at[here].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    before = taps.at[here - w - 2].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    d_row, d_col = (after[:, :, 2] - before[:, :, 1]) / 2, (after[:, :, 1] - before[:, :, 2]) / 2
+    return after[:, :, 0], d_row, d_col
+
+
+def _evaluate_identity(source, shape, target, grid):
+    """As `_evaluate` at d = 0, with the derivative that is symmetric at pixel centres."""
+    taps, index = source
+    d = jnp.zeros((len(index), 2 * grid.basis.shape[1]), taps.dtype)
+    return _cost(*_sample_identity(source, shape, grid), target, d, grid)
 
 
 def _normal_matrix(d_row, d_col, grid):
@@ -169,32 +190,28 @@ def _descend(evaluate, inverse, d, f, g, n_iter):
 
 
 @jax.jit
-def gauss_newton(images, targets, inverse, d, grid, n_iter):
+def gauss_newton(source, targets, inverse, d, grid, n_iter):
     """Fixed-Hessian Gauss–Newton from displacements d ``(N, 2L)``: ``(f, d)``.
 
     ``targets`` and ``inverse`` have a leading axis of N, or of 1 (shared by all images).
     """
-    evaluate = partial(
-        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
-    )
+    evaluate = partial(_evaluate, source, targets.shape[1:3], _at(targets, grid), grid=grid)
     return _descend(evaluate, inverse, d, *evaluate(d), n_iter)
 
 
 @jax.jit
-def gauss_newton_cold(images, targets, inverse, coarse, lift, grid, n_iter):
+def gauss_newton_cold(source, targets, inverse, coarse, lift, grid, n_iter):
     """As `gauss_newton`, from the identity or from a coarse affine fit, whichever is better.
 
-    ``coarse = (images, targets, inverse, grid, n_iter)`` are low-passed copies and their affine
+    ``coarse = (source, targets, inverse, grid, n_iter)`` are low-passed copies and their affine
     grid; ``lift`` ``(L, 3)`` takes affine displacements to those of the landmarks. The paper, too,
     fits an affine map on low-passed images first.
     """
-    evaluate = partial(
-        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
-    )
-    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
-    f, g = _evaluate_identity(images, _at(targets, grid), grid)
-    blurred, blurred_targets, affine_inverse, affine_grid, n_coarse = coarse
-    rough = coarse_affine(blurred, blurred_targets, affine_inverse, affine_grid, n_coarse)
+    shape, target = targets.shape[1:3], _at(targets, grid)
+    evaluate = partial(_evaluate, source, shape, target, grid=grid)
+    f, g = _evaluate_identity(source, shape, target, grid)
+    d = jnp.zeros_like(g)
+    rough = gauss_newton_from_identity(*coarse)[1]
     start = (rough.reshape(len(d), 2, -1) @ lift.T).reshape(d.shape)
     f_start, g_start = evaluate(start)
     better = f_start < f
@@ -204,15 +221,12 @@ def gauss_newton_cold(images, targets, inverse, coarse, lift, grid, n_iter):
 
 
 @jax.jit
-def coarse_affine(images, targets, inverse, grid, n_iter):
-    """Displacements ``(N, 2L)`` of the best warp found from the identity."""
-    evaluate = partial(
-        _evaluate, pack_taps(images), images.shape[1:3], _at(targets, grid), grid=grid
-    )
-    d = jnp.zeros((len(images), 2 * grid.basis.shape[1]), images.dtype)
-    return _descend(
-        evaluate, inverse, d, *_evaluate_identity(images, _at(targets, grid), grid), n_iter
-    )[1]
+def gauss_newton_from_identity(source, targets, inverse, grid, n_iter):
+    """As `gauss_newton` from d = 0, with the derivative that is symmetric there: ``(f, d)``."""
+    shape, target = targets.shape[1:3], _at(targets, grid)
+    f, g = _evaluate_identity(source, shape, target, grid)
+    evaluate = partial(_evaluate, source, shape, target, grid=grid)
+    return _descend(evaluate, inverse, jnp.zeros_like(g), f, g, n_iter)
 
 
 def adam_state(iterate, mean=None, square=None, count=0):
@@ -226,15 +240,16 @@ def adam_state(iterate, mean=None, square=None, count=0):
     return iterate, moments
 
 
-@jax.jit
-def adam(images, targets, d, state, grid, n_iter, learning_rate):
+@partial(jax.jit, static_argnames="cold")
+def adam(source, targets, d, state, grid, n_iter, learning_rate, cold=False):
     """Adam steps of ``learning_rate`` pixels: ``(f, d, state)``.
 
     ``d`` is the best warp so far, ``state`` the optimiser's own iterate and moments. The returned
-    d is the best of the start and all iterates for these targets, so f never rises.
+    d is the best of the start and all iterates for these targets, so f never rises. ``cold`` says
+    that both are zero.
     """
-    shape, taps, target = images.shape[1:3], pack_taps(images), _at(targets, grid)
-    evaluate = partial(_evaluate, taps, shape, target, grid=grid)
+    shape, target = targets.shape[1:3], _at(targets, grid)
+    evaluate = partial(_evaluate, source, shape, target, grid=grid)
     rule = optax.scale_by_adam()
 
     def body(_, carry):
@@ -252,8 +267,8 @@ def adam(images, targets, d, state, grid, n_iter, learning_rate):
         )
 
     iterate, moments = state
-    f_best, _ = evaluate(d)
-    f, g = evaluate(iterate)
+    f, g = _evaluate_identity(source, shape, target, grid) if cold else evaluate(iterate)
+    f_best = f if cold else evaluate(d)[0]
     best = jnp.where((f < f_best)[:, None], iterate, d)
     carry = (best, jnp.minimum(f, f_best), iterate, g, moments)
     best, f_best, iterate, _, moments = lax.fori_loop(0, n_iter, body, carry)
@@ -261,16 +276,15 @@ def adam(images, targets, d, state, grid, n_iter, learning_rate):
 
 
 @jax.jit
-def levenberg_marquardt(images, targets, d, grid, n_iter):
+def levenberg_marquardt(source, targets, d, grid, n_iter):
     """Exact Levenberg–Marquardt with one Jacobian a pair and iteration: ``(f, d)``."""
-    shape, taps, target = images.shape[1:3], pack_taps(images), _at(targets, grid)
+    shape, target = targets.shape[1:3], _at(targets, grid)
     size = d.shape[1]
     q = jnp.kron(jnp.eye(2, dtype=d.dtype), grid.penalty)
     eye = jnp.eye(size, dtype=d.dtype)
 
     def linearise(d):
-        move = d.reshape(len(d), 2, grid.basis.shape[1]) @ grid.basis.T
-        value, dr, dc = sample_taps(taps, shape, grid.rows + move[:, 0], grid.cols + move[:, 1])
+        value, dr, dc = _sample(source, shape, d, grid)
         return *_cost(value, dr, dc, target, d, grid), _normal_matrix(dr, dc, grid)
 
     def body(_, state):
@@ -296,6 +310,6 @@ def levenberg_marquardt(images, targets, d, grid, n_iter):
 
 
 @jax.jit
-def evaluate_at(images, targets, d, grid):
-    """f ``(N,)`` at displacements d ``(N, 2L)``."""
-    return _evaluate(pack_taps(images), images.shape[1:3], _at(targets, grid), d, grid)[0]
+def evaluate(source, targets, d, grid):
+    """f ``(N,)`` and half its gradient ``(N, 2L)`` at displacements d ``(N, 2L)``."""
+    return _evaluate(source, targets.shape[1:3], _at(targets, grid), d, grid)

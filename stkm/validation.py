@@ -26,13 +26,14 @@ def check_images(X, image_shape=None):
         if X.ndim == 2:
             if X.shape[1] != np.prod(image_shape):
                 raise ValueError(
-                    f"X has {X.shape[1]} features, image_shape={image_shape} needs {np.prod(image_shape)}"
+                    f"X has {X.shape[1]} features, "
+                    f"image_shape={image_shape} needs {np.prod(image_shape)}"
                 )
             X = X.reshape(len(X), *image_shape)
     if X.ndim == 2:
         raise ValueError(
-            f"Expected images (N, H, W) or (N, H, W, C), got one array of shape {X.shape}: pass X[None] for "
-            "one image, or image_shape=(H, W) for flat images"
+            f"Expected images (N, H, W) or (N, H, W, C), got one array of shape {X.shape}: "
+            "pass X[None] for one image, or image_shape=(H, W) for flat images"
         )
     if X.ndim not in (3, 4):
         raise ValueError(f"Expected images (N, H, W) or (N, H, W, C), got shape {X.shape}")
@@ -42,7 +43,8 @@ def check_images(X, image_shape=None):
         raise ValueError("Found array with 0 image(s), while a minimum of 1 is required")
     if min(X.shape[1:3]) < MIN_SIDE:
         raise ValueError(
-            f"images of {X.shape[1]}x{X.shape[2]} pixels: height and width must be at least {MIN_SIDE}"
+            f"images of {X.shape[1]}x{X.shape[2]} pixels: "
+            f"height and width must be at least {MIN_SIDE}"
         )
     X = check_array(X, dtype=np.float32, ensure_2d=False, allow_nd=True, input_name="images")
     return (X[..., None], True) if X.ndim == 3 else (X, False)

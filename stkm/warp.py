@@ -53,20 +53,21 @@ def pack_taps(images):
     return taps.reshape(n * (h + 1) * (w + 1), 4, c)
 
 
-def sample_taps(taps, shape, rows, cols):
+def sample_taps(taps, shape, rows, cols, index=None):
     """Bilinear values and their derivatives at ``rows, cols`` ``(N, m)`` in pixels.
 
-    Returns ``value, d/drow, d/dcol``, each ``(N, m, C)``.  Between pixel centres the derivatives
-    are exact; *on* a centre they are those of the cell to the lower right.
+    ``index`` ``(N,)`` says which packed image each row belongs to; default 0 … N−1. Returns
+    ``value, d/drow, d/dcol``, each ``(N, m, C)``. Between pixel centres the derivatives are
+    exact; *on* a centre they are those of the cell to the lower right.
     """
     h, w = shape
-    n = len(rows)
+    index = jnp.arange(len(rows), dtype=jnp.int32) if index is None else index
     rows = jnp.clip(rows, -1.0, h)
     cols = jnp.clip(cols, -1.0, w)
     i = jnp.minimum(jnp.floor(rows), h - 1.0)
     j = jnp.minimum(jnp.floor(cols), w - 1.0)
     cell = ((i + 1) * (w + 1) + (j + 1)).astype(jnp.int32)
-    cell = cell + (jnp.arange(n, dtype=jnp.int32) * ((h + 1) * (w + 1)))[:, None]
+    cell = cell + (index * ((h + 1) * (w + 1)))[:, None]
     # the barrier keeps XLA from computing the index again for each of the four taps
     cell = lax.optimization_barrier(cell)
     v = taps.at[cell].get(mode="promise_in_bounds", wrap_negative_indices=False)  # (N, m, 4, C)
@@ -220,8 +221,8 @@ class Warp:
             g = landmarks
             if isinstance(g, bool) or int(g) != g or not 2 <= g < min(shape):
                 raise ValueError(
-                    f"landmarks={g!r}: a grid has 2 to {min(shape) - 1} landmarks a side on a frame "
-                    f"of {shape[0]}x{shape[1]}"
+                    f"landmarks={g!r}: a grid has 2 to {min(shape) - 1} landmarks a side "
+                    f"on a frame of {shape[0]}x{shape[1]}"
                 )
             axes = [np.linspace(0, s - 1, int(g)) for s in shape]
             landmarks = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
