@@ -38,7 +38,7 @@ class AdamMatcher(Matcher):
 
     def prepare(self, target):
         """The target alone: Adam has no Hessian."""
-        return jnp.asarray(target, jnp.float32)[None]
+        return jnp.asarray(np.asarray(target, np.float32)[None])
 
     def start_from(self, d):
         """Begin all pairs at displacements d ``(N, K, 2L)`` with fresh moments."""

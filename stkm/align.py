@@ -57,14 +57,14 @@ def unflatten(d):
 
 
 def batches(index, size):
-    """Pieces of ``index`` (an array) and the same padded to one length by repetition.
+    """Pieces of ``index`` (an array) and the same padded by repetition to one of two lengths.
 
-    One length means one compiled program, whatever the number of images; 64 for few of them.
+    ``size``, or 64 for a rest that small: two compiled programs, whatever the number of images.
     """
-    size = size if len(index) > 64 else min(64, size)
     for start in range(0, len(index), size):
         part = index[start : start + size]
-        yield part, np.pad(part, (0, size - len(part)), mode="edge")
+        length = min(64, size) if len(part) <= 64 else size
+        yield part, np.pad(part, (0, length - len(part)), mode="edge")
 
 
 @partial(jax.jit, static_argnames="shape")
@@ -149,7 +149,7 @@ class Matcher:
 
     def prepare(self, target):
         """What is computed once for a target ``(H, W, C)``: itself, low-passed, both inverses."""
-        t = jnp.asarray(target, jnp.float32)[None]
+        t = jnp.asarray(np.asarray(target, np.float32)[None])
         rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.coarse else t
         return (
             t,

@@ -17,7 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
-from .validation import check_images, check_int, check_option, check_real, check_weights
+from .validation import (
+    check_images,
+    check_int,
+    check_option,
+    check_real,
+    check_weights,
+    count_distinct,
+)
 from .warp import Warp
 
 __all__ = ["AffineKMeans", "STKMeans"]
@@ -143,7 +150,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             check_option("init", self.init, ("k-means++", "k-means++ pixels"))
         elif not callable(self.init):
             self._check_centers(self.init, images)
-        distinct = len(np.unique(images[weights > 0].reshape(int((weights > 0).sum()), -1), axis=0))
+        distinct = count_distinct(images[weights > 0], self.n_clusters)
         if distinct < self.n_clusters:
             warnings.warn(
                 f"{distinct} distinct images, {self.n_clusters} clusters asked: some stay empty",

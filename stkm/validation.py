@@ -66,6 +66,16 @@ def check_weights(sample_weight, n):
     return weights
 
 
+def count_distinct(images, enough):
+    """Number of distinct images, counted up to ``enough``."""
+    seen = set()
+    for image in images:
+        seen.add(image.tobytes())
+        if len(seen) >= enough:
+            break
+    return len(seen)
+
+
 def check_int(name, value, low, high=None):
     """A whole number in [low, high]."""
     whole = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
