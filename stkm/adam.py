@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import solvers
-from .align import Matcher, batches
+from .align import Matcher
+from .warp import batches
 
 __all__ = ["AdamMatcher"]
 

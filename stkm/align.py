@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -11,7 +13,8 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from . import solvers
-from .warp import Warp, _float
+from .validation import check_int, check_option, check_real
+from .warp import Warp, as_float, batches, pack_taps
 
 __all__ = ["Alignment", "Matcher", "align", "low_pass"]
 
@@ -56,17 +59,6 @@ def unflatten(d):
     return np.swapaxes(d.reshape(len(d), 2, d.shape[1] // 2), 1, 2)
 
 
-def batches(index, size):
-    """Pieces of ``index`` (an array) and the same padded by repetition to one of two lengths.
-
-    ``size``, or 64 for a rest that small: two compiled programs, whatever the number of images.
-    """
-    for start in range(0, len(index), size):
-        part = index[start : start + size]
-        length = min(64, size) if len(part) <= 64 else size
-        yield part, np.pad(part, (0, length - len(part)), mode="edge")
-
-
 @partial(jax.jit, static_argnames="shape")
 def _warp(source, d, grid, shape):
     """T(x, d) ``(n, m, C)`` on the pixels of the grid."""
@@ -79,8 +71,6 @@ def _warp_sum(source, d, weights, grid, shape):
     return jnp.einsum("n,nmc->mc", weights, _warp(source, d, grid, shape))
 
 
-_pack_some = jax.jit(lambda images, index: solvers.source_of(images[index]))
-
 PACKED_LIMIT = 2**30  # bytes of packed images kept; larger sets are packed batch by batch
 
 
@@ -88,14 +78,14 @@ class _Source:
     """Images ready for sampling: packed once, or by batches where that takes too much memory."""
 
     def __init__(self, images):
-        self.images = jnp.asarray(images)
-        self.taps = None
-        if 4 * self.images.nbytes < PACKED_LIMIT:
-            self.taps = jax.jit(solvers.pack_taps)(self.images)
+        self.images, self.taps = images, None
+        if 4 * images.nbytes < PACKED_LIMIT:  # by numpy: nothing is compiled for a number of images
+            self.taps = jnp.asarray(pack_taps(np.asarray(images, np.float32), np))
 
     def __call__(self, index):
-        index = jnp.asarray(index, jnp.int32)
-        return _pack_some(self.images, index) if self.taps is None else (self.taps, index)
+        if self.taps is None:
+            return solvers.source_of(self.images[index])
+        return self.taps, jnp.asarray(index, jnp.int32)
 
 
 class Matcher:
@@ -206,20 +196,31 @@ class Matcher:
         return out.reshape(len(index), *shape)
 
 
-def _check_pair(images, targets, warp, solver):
-    if solver not in ("gauss-newton", "adam", "lm"):
-        raise ValueError(f"solver={solver!r}: use 'gauss-newton', 'adam' or 'lm'")
+def _check_pair(images, targets, warp):
     if images.ndim not in (3, 4) or images.shape[1:3] != warp.shape:
-        raise ValueError(
-            f"images must be (N, {warp.shape[0]}, {warp.shape[1]}[, C]), got {images.shape}"
-        )
+        h, w = warp.shape
+        raise ValueError(f"images must be (N, {h}, {w}[, C]), got {images.shape}")
     if targets.shape != images.shape:
         raise ValueError(
             f"one target of the same shape per image: got {targets.shape} for {images.shape}"
         )
+    if not len(images):
+        raise ValueError("0 images: expected at least one pair")
     for name, a in (("images", images), ("targets", targets)):
-        if not np.isfinite(np.asarray(a)).all():
+        if not np.isfinite(a).all():
             raise ValueError(f"{name}: Input contains NaN or infinity")
+
+
+def _check_options(solver, scale, coarse, **numbers):
+    check_option("solver", solver, ("gauss-newton", "adam", "lm"))
+    check_int("max_iter", numbers.pop("max_iter"), 0)
+    check_int("batch_size", numbers.pop("batch_size"), 1)
+    for name, value in numbers.items():
+        check_real(name, value)
+    if scale is not None:
+        check_real("scale", scale)
+    for sd in coarse:
+        check_real("coarse", sd)
 
 
 def _fine(solver, source, t, d, grid, max_iter, learning_rate, cold):
@@ -262,11 +263,11 @@ def align(
     warp,
     *,
     solver="gauss-newton",
-    bending=1e-4,
+    bending=1e-5,
     displacement=0.0,
     scale=None,
     start=None,
-    coarse=(0.07, 0.035),
+    coarse=(0.14, 0.07, 0.035),
     max_iter=40,
     learning_rate=0.2,
     batch_size=128,
@@ -299,12 +300,24 @@ def align(
     ------
     ValueError : shapes that differ, NaN or infinity, unknown solver
     """
-    images, targets = _float(images), _float(targets)
-    _check_pair(images, targets, warp, solver)
+    images, targets = as_float(images), as_float(targets)
+    _check_options(
+        solver,
+        scale,
+        coarse,
+        max_iter=max_iter,
+        batch_size=batch_size,
+        bending=bending,
+        displacement=displacement,
+        learning_rate=learning_rate,
+    )
+    _check_pair(images, targets, warp)
+    if start is not None and len(start := warp._check(start)) != len(images):
+        raise ValueError(f"{len(images)} images but {len(start)} displacements in start")
     x, t = (a[..., None] if images.ndim == 3 else a for a in (images, targets))
     if scale is None:
         contrast = ((t - t.mean((1, 2), keepdims=True)) ** 2).sum((1, 2, 3))
-        scale = float(contrast.mean()) if len(t) else 1.0
+        scale = float(contrast.mean())
     q = solvers.penalty(warp, bending, displacement, scale)
     affine = warp if len(warp.landmarks) <= 3 else Warp.affine(warp.shape)
     lift = np.eye(len(warp.landmarks)) if affine is warp else affine.basis_at(warp.landmarks)[0]
@@ -314,10 +327,10 @@ def align(
     d = np.zeros((len(x), 2 * len(warp.landmarks)), x.dtype)
     f = np.zeros(len(x), x.dtype)
     if start is not None:
-        d[:] = flatten(warp._check(start))
+        d[:] = flatten(start)
     side = np.sqrt(np.prod(warp.shape))
     stages = [sd * side for sd in coarse if start is None and d.size]
-    pairs = [tuple(jnp.asarray(low_pass(a, sd)) for a in (x, t)) for sd in (*stages, 0.0)]
+    pairs = [tuple(low_pass(a, sd) for a in (x, t)) for sd in (*stages, 0.0)]
     n_iter = max_iter if d.size else 0
     for part, padded in batches(np.arange(len(x)), batch_size):
         batch = [(a[padded], b[padded]) for a, b in pairs]
@@ -331,3 +344,14 @@ def align(
     penalties = np.einsum("nla,lm,nma->n", moves.astype(np.float64), q, moves)
     warped = np.asarray(warp(images, moves))
     return Alignment(warped, np.arange(len(x)), moves, f, penalties, warp.folded(moves))
+
+
+class _CallableModule(ModuleType):
+    """`stkm.align` is this module and, called, the function: the two share the public name."""
+
+    def __call__(self, *args, **kwargs):
+        return align(*args, **kwargs)
+
+
+_CallableModule.__call__.__doc__ = align.__doc__
+sys.modules[__name__].__class__ = _CallableModule

@@ -41,15 +41,15 @@ ENERGY = 16 * np.pi
 # ---------------------------------------------------------------- bilinear sampling
 
 
-def pack_taps(images):
+def pack_taps(images, xp=jnp):
     """Four neighbours of every cell side by side, so that one look-up brings all of them.
 
     ``(N, H, W, C)`` -> ``(N * (H+1) * (W+1), 4, C)``; cells start at (-1, -1): the border
-    outside the frame is 0.
+    outside the frame is 0. ``xp`` is numpy or jax.numpy.
     """
     n, h, w, c = images.shape
-    q = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    taps = jnp.stack([q[:, :-1, :-1], q[:, :-1, 1:], q[:, 1:, :-1], q[:, 1:, 1:]], axis=3)
+    q = xp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = xp.stack([q[:, :-1, :-1], q[:, :-1, 1:], q[:, 1:, :-1], q[:, 1:, 1:]], axis=3)
     return taps.reshape(n * (h + 1) * (w + 1), 4, c)
 
 
@@ -62,6 +62,7 @@ def sample_taps(taps, shape, rows, cols, index=None):
     """
     h, w = shape
     index = jnp.arange(len(rows), dtype=jnp.int32) if index is None else index
+    in_rows, in_cols = abs(rows - (h - 1) / 2) < (h + 1) / 2, abs(cols - (w - 1) / 2) < (w + 1) / 2
     rows = jnp.clip(rows, -1.0, h)
     cols = jnp.clip(cols, -1.0, w)
     i = jnp.minimum(jnp.floor(rows), h - 1.0)
@@ -76,7 +77,8 @@ def sample_taps(taps, shape, rows, cols, index=None):
     # convex form: exact at a = 0 and at a = 1, so the identity returns the image bit for bit
     top, bottom = (1 - b) * v00 + b * v01, (1 - b) * v10 + b * v11
     value = (1 - a) * top + a * bottom
-    return value, bottom - top, (1 - a) * (v01 - v00) + a * (v11 - v10)
+    d_row, d_col = bottom - top, (1 - a) * (v01 - v00) + a * (v11 - v10)
+    return value, d_row * in_rows[..., None], d_col * in_cols[..., None]  # flat beyond the frame
 
 
 @jax.jit
@@ -101,23 +103,41 @@ def sample(images, coords, *, derivatives=False):
     array (N, ...) or (N, ..., C); with ``derivatives`` a tuple of three of them.
     Equals ``scipy.ndimage.map_coordinates(order=1, mode="grid-constant")``.
     """
-    images, coords = _float(images), _float(coords)
+    images, coords = as_float(images), as_float(coords)
     if images.ndim not in (3, 4):
         raise ValueError(f"images must be (N, H, W) or (N, H, W, C), got {images.shape}")
-    if coords.ndim < 2 or coords.shape[-1] != 2 or coords.shape[0] not in (1, len(images)):
-        raise ValueError(
-            f"coords must be ({len(images)}, ..., 2) or (1, ..., 2), got {coords.shape}"
-        )
+    n = len(images)
+    if coords.ndim < 2 or coords.shape[-1] != 2 or coords.shape[0] not in (1, n):
+        raise ValueError(f"coords must be ({n}, ..., 2) or (1, ..., 2), got {coords.shape}")
     grey = images.ndim == 3
-    out = _sample(images[..., None] if grey else images, coords)
+    x = images[..., None] if grey else images
+    where = np.broadcast_to(coords, (n, *coords.shape[1:]))
+    shape = (n, *coords.shape[1:-1], x.shape[-1])
+    out = tuple(np.zeros(shape, x.dtype) for _ in range(3 if derivatives else 1))
+    for part, padded in batches(np.arange(n), 128):
+        for whole, piece in zip(out, _sample(x[padded], where[padded]), strict=False):
+            whole[part] = np.asarray(piece)[: len(part)]
     out = tuple(o[..., 0] for o in out) if grey else out
     return out if derivatives else out[0]
 
 
-def _float(a):
-    """As a jax array of floating type: float64 stays only where x64 is enabled."""
-    a = jnp.asarray(a)
-    return a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(jnp.float32)
+def as_float(a):
+    """As a numpy array of floating type; float64 stays only where jax's x64 is enabled."""
+    a = np.asarray(a)
+    if a.dtype == np.float64 and jax.config.jax_enable_x64:
+        return a
+    return a.astype(np.float32, copy=False)
+
+
+def batches(index, size):
+    """Pieces of ``index`` (an array) and the same padded by repetition to one of two lengths.
+
+    ``size``, or 64 for a rest that small: two compiled programs, whatever the number of images.
+    """
+    for start in range(0, len(index), size):
+        part = index[start : start + size]
+        length = min(64, size) if len(part) <= 64 else size
+        yield part, np.pad(part, (0, length - len(part)), mode="edge")
 
 
 # ---------------------------------------------------------------- the linear model of warps
@@ -305,7 +325,7 @@ class Warp:
 
         Raises ``ValueError`` for images of another size than the frame's.
         """
-        images, d = _float(images), self._check(d)
+        images, d = as_float(images), self._check(d)
         if images.ndim not in (3, 4) or images.shape[1:3] != self.shape:
             raise ValueError(
                 f"images must be (N, {self.shape[0]}, {self.shape[1]}[, C]), got {images.shape}"
@@ -379,4 +399,4 @@ class Warp:
 
     def inverse(self, images, d):
         """Images warped by the inverse map: undoes ``self(images, d)`` up to interpolation."""
-        return sample(_float(images), self.inverse_field(d).astype(np.float32))
+        return sample(as_float(images), self.inverse_field(d).astype(np.float32))
