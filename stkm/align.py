@@ -124,8 +124,8 @@ class Matcher:
         self.images = images
         self.source = _Source(images)
         self.blurred = _Source(low_pass(images, coarse)) if self.coarse else self.source
-        self.grid = solvers.make_grid(warp, q, stride=stride)
-        self.full = self.grid if stride == 1 else solvers.make_grid(warp, q)
+        self.q, self.full = q, solvers.make_grid(warp, q)
+        self.set_stride(stride)
         self.affine_grid = solvers.make_grid(
             affine, q if rigid else q_affine, stride=max(2, stride)
         )
@@ -136,6 +136,11 @@ class Matcher:
         """Iterations from the identity, from an earlier warp, and of the coarse affine stage."""
         self.n_cold, self.n_warm = (n_cold, n_warm) if self.size else (0, 0)
         self.n_coarse = n_coarse if self.coarse else 0
+
+    def set_stride(self, stride):
+        """Take the error on every ``stride``-th pixel in both directions."""
+        fine = stride == 1
+        self.grid = self.full if fine else solvers.make_grid(self.warp, self.q, stride=stride)
 
     def prepare(self, target):
         """What is computed once for a target ``(H, W, C)``: itself, low-passed, both inverses."""

@@ -19,7 +19,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from stkm import paths
 
@@ -45,60 +45,64 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Run:
-    """One profile: how much of everything is computed."""
+    """One profile: how much of everything is computed.
 
-    n_train: Count | None  # images; None: all
+    ``None`` stands for all images, and elsewhere for the package's own default.
+    """
+
+    n_train: Count | None
     n_test: Count | None
     n_runs: Count
     tsne_images: Count
-    max_iter: Count
-    n_swaps: int
+    max_iter: Count | None
+    n_swaps: int | None
     paper_epochs: Count
-    paper_affine_epochs: int
 
 
 @dataclass(frozen=True)
 class KMeans:
     """scikit-learn's K-means on the raw pixels."""
 
-    n_init: Count
+    title: ClassVar[str] = "K-means"
+
+    max_iter: Count
     tol: float
 
 
 @dataclass(frozen=True)
 class Affine:
-    """AI K-means: the warp loop with the affine basis."""
+    """AI K-means: the warp loop with the affine basis; ``None``: the package's default."""
 
-    displacement: float
-    smoothing: float
-    tol: float
-    batch_size: Count
+    title: ClassVar[str] = "AI K-means"
+
+    displacement: float | None
+    smoothing: float | None
 
 
 @dataclass(frozen=True)
 class STPaper:
     """ST K-means as published (Eq. 3, Adam)."""
 
+    title: ClassVar[str] = "ST K-means (paper mode)"
+
     landmarks: Count
     learning_rate: float
-    affine_smoothing: float
-    batch_size: Count
 
 
 @dataclass(frozen=True)
 class ST:
-    """ST K-means with penalised warps, the default of the package."""
+    """ST K-means with penalised warps; ``None``: the package's default."""
+
+    title: ClassVar[str] = "ST K-means (default mode)"
 
     landmarks: Count
-    bending: float
-    displacement: float
-    smoothing: float
-    tol: float
-    batch_size: Count
+    bending: float | None
+    displacement: float | None
+    smoothing: float | None
 
 
 METHODS: dict[str, type] = {"kmeans": KMeans, "affine": Affine, "st_paper": STPaper, "st": ST}
-"""The block of each method of the ``method:`` section."""
+"""The block of each method of the ``method:`` section; its ``title`` is for tables and figures."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         The file; ``paths.PARAMS`` by default.
     profile : str, optional
         The profile to make active.  Without it ``STKM_PROFILE`` decides if set
-        and not empty, else the file's own ``profile:`` line.
+        and not empty (in a stage of the pipeline it may not differ from the
+        file), else the file's own ``profile:`` line.
 
     Returns
     -------
@@ -181,7 +186,14 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     _check_keys(sections["method"], METHODS, "method", kind="method")
     profiles = {n: _block(Run, b, f"profiles.{n}") for n, b in sections["profiles"].items()}
     written = _value(str, tree["profile"], "profile")
-    chosen = profile or os.environ.get("STKM_PROFILE") or written
+    asked = os.environ.get("STKM_PROFILE")
+    if asked and asked != written and "DVC_STAGE" in os.environ:
+        # the pipeline knows only what the file says, and would keep the one as the other
+        raise ConfigError(
+            f"STKM_PROFILE is {asked!r}, but in the pipeline the line `profile:` of {path.name} "
+            f"decides, which says {written!r}: change the line, or unset STKM_PROFILE"
+        )
+    chosen = profile or asked or written
     methods = _value(tuple[str, ...], tree["methods"], "methods")
     for name in methods:
         _known("method", name, METHODS)

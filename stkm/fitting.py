@@ -24,6 +24,8 @@ FINAL = {"n_cold": 16, "n_coarse": 8}  # iterations of `predict`
 PASS = {"n_cold": 12, "n_warm": 5, "n_coarse": 8}  # of a pass: warps go on from pass to pass
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
 SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
+FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
+MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all pixels
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
@@ -100,6 +102,12 @@ class Model:
         else:
             warp, q, images = self.warp, self.penalty, self.smooth(images)
         return AdamMatcher(images, warp, q, p["n_clusters"], n_steps=n_steps, **options)
+
+    @property
+    def stride(self):
+        """Pixels of the error in early passes: every second of a larger, low-passed frame."""
+        fine = self.smoothing < MIN_SMOOTHING or min(self.warp.shape) < MIN_SIDE
+        return 1 if fine else COARSE_STRIDE
 
     @property
     def adam_passes(self):
@@ -190,12 +198,23 @@ def fit_gauss_newton(model, images, weights, rng, start):
         centers = search(model, smooth, weights, rng, history)
     else:
         centers = model.smooth(start)
-    matcher = model.matcher(smooth, **PASS)
-    state = cold_state(matcher, centers)
-    n_iter, converged = model.lloyd(
-        matcher, state, weights, history, "lloyd", model.params["max_iter"]
+    coarse = max(0, model.params["max_iter"] - FINE_PASSES) if model.stride > 1 else 0
+    matcher = model.matcher(smooth, stride=model.stride, **PASS)
+    state, n_iter, cold = cold_state(matcher, centers), 0, True
+    if coarse:  # most passes look at every second pixel
+        n_iter, _ = model.lloyd(matcher, state, weights, history, "coarse", coarse)
+        cold = False
+    matcher.set_stride(1)
+    passes, converged = model.lloyd(
+        matcher,
+        state,
+        weights,
+        history,
+        "lloyd",
+        model.params["max_iter"] - coarse,
+        cold=np.full(len(centers), cold),
     )
-    result = Result(state.centers, state.labels, 0.0, n_iter, converged, history)
+    result = Result(state.centers, state.labels, 0.0, n_iter + passes, converged, history)
     return label(model, images, weights, result, matcher)
 
 
@@ -211,7 +230,7 @@ def label(model, images, weights, result, matcher=None):
 def search(model, smooth, weights, rng, history):
     """Centroids by k-means++ on the warp distance, Lloyd and swaps, on a part of the images.
 
-    The error is taken on every second pixel of larger frames: the images are low-passed.
+    The error is taken on every `Model.stride`-th pixel.
     """
     p = model.params
     part = np.arange(len(smooth))
@@ -220,9 +239,7 @@ def search(model, smooth, weights, rng, history):
         size = min(size, int((weights > 0).sum()))
         part = np.sort(rng.choice(len(part), size, replace=False, p=weights / weights.sum()))
     w = weights[part]
-    matcher = model.matcher(
-        smooth[part], stride=COARSE_STRIDE if min(model.warp.shape) >= 20 else 1, **PASS
-    )
+    matcher = model.matcher(smooth[part], stride=model.stride, **PASS)
 
     def to_image(i):
         return matcher.fit(0, np.arange(len(part)), matcher.prepare(smooth[part[i]]))

@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Confusion", "ari", "clustering_accuracy", "confusion", "match_clusters", "nmi"]
+__all__ = [
+    "Confusion",
+    "ari",
+    "clustering_accuracy",
+    "cluster_order",
+    "confusion",
+    "match_clusters",
+    "nmi",
+]
 
 
 class Confusion(NamedTuple):
@@ -93,6 +101,44 @@ def match_clusters(y_true: ArrayLike, y_pred: ArrayLike) -> dict[Any, Any]:
     counts, classes, clusters = _counts(y_true, y_pred)
     rows, columns = _assign(counts)
     return {clusters[c].item(): classes[r].item() for r, c in zip(rows, columns, strict=True)}
+
+
+def cluster_order(y_true: ArrayLike, y_pred: ArrayLike, n_clusters: int) -> list[int]:
+    """Return the clusters in the order of the classes that they are matched to.
+
+    Place c is the cluster of the c-th class (in sorted order).  A class without a
+    cluster gets one of those left over, empty or unmatched; the rest of these
+    stand at the end.
+
+    Parameters
+    ----------
+    y_true : array-like, shape (N,)
+        As in :func:`clustering_accuracy`.
+    y_pred : array-like of int, shape (N,)
+        Clusters from 0 to ``n_clusters - 1``; some may have no image.
+    n_clusters : int
+
+    Returns
+    -------
+    list of int
+        A permutation of the clusters.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`, and if a cluster is out of range.
+    """
+    labels = np.asarray(y_pred)
+    if labels.size and not (0 <= labels.min() and labels.max() < n_clusters):
+        raise ValueError(
+            f"y_pred has values from {labels.min()} to {labels.max()}, "
+            f"but {n_clusters} clusters are 0 to {n_clusters - 1}"
+        )
+    cluster_of = {c: k for k, c in match_clusters(y_true, y_pred).items()}
+    rest = (k for k in range(n_clusters) if k not in cluster_of.values())
+    places = [cluster_of.get(c, None) for c in np.unique(y_true).tolist()]
+    filled = [next(rest, None) if k is None else k for k in places]
+    return [k for k in filled if k is not None] + list(rest)
 
 
 def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:

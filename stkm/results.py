@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stkm import paths
 from stkm.paths import atomic_path
 
 __all__ = [
@@ -26,8 +29,10 @@ __all__ = [
     "read_json",
     "read_npz",
     "summarise",
+    "timed",
     "write_json",
     "write_npz",
+    "write_text",
 ]
 
 DECIMALS = 4
@@ -77,8 +82,13 @@ def write_json(path: str | os.PathLike[str], obj: Any) -> None:
     text = json.dumps(
         _plain(obj, path.name), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
     )
+    write_text(path, text + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` as UTF-8 with the same line ends on every system."""
     with atomic_path(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -188,3 +198,22 @@ def summarise(values: Sequence[float], objectives: Sequence[float]) -> dict[str,
         "of_lowest_objective": float(scores[costs.argmin()]),
         "best": float(scores.max()),
     }
+
+
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Write the wall time of the block to ``data/runs/timing/<name>.json``.
+
+    Times differ from run to run, so they are kept apart from the results:
+    neither git nor the pipeline looks at that folder.
+
+    Parameters
+    ----------
+    name : str
+        File name without its suffix.
+    """
+    began = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began
+    about = {"seconds": seconds, "cores": os.cpu_count()}
+    write_json(paths.RUNS / "timing" / f"{name}.json", about)

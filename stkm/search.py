@@ -14,6 +14,8 @@ from .lloyd import assign, candidates, lloyd
 
 __all__ = ["swaps", "utilities"]
 
+PATIENCE = 8  # failures in a row: the best guesses come first, later ones seldom succeed
+
 
 def utilities(state, weights):
     """Loss without each centroid, ``(K,)``: its members move to their second nearest."""
@@ -43,12 +45,14 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
     """Try up to ``n_swaps`` swaps, best guess first; returns the best state found.
 
     A trial fits all images to the two new centroids, runs ``n_passes`` passes of Lloyd's loop and
-    is kept when the objective is lower than before.
+    is kept when the objective is lower than before. `PATIENCE` failures in a row end the search.
     """
     k = len(state.centers)
-    best, tried, plan = state, set(), None
+    best, tried, plan, failures = state, set(), None, 0
     value = refined_objective(matcher, best, weights, n_candidates)
     for number in range(n_swaps if k > 1 else 0):
+        if failures == PATIENCE:
+            break
         if plan is None:
             plan = _plan(matcher, best, weights, rng)
         choice = next(((a, b) for _, a, b in plan[1] if (a, b) not in tried), None)
@@ -84,8 +88,9 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
                 "accepted": bool(new < value),
             }
         )
+        failures += 1
         if new < value:
-            best, value, plan, tried = trial, new, None, set()
+            best, value, plan, tried, failures = trial, new, None, set(), 0
     return best
 
 

@@ -1,0 +1,240 @@
+"""Table 1: scores of every method on every data set, beside the published values.
+
+The paper prints the best of ten runs as chosen by the test labels.  Each row here
+has the mean and standard deviation over the runs first, then the run of lowest
+objective, which needs no labels, then the best run.  A result that is not there
+is an em dash with a note, never another number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stkm.config import METHODS
+from stkm.results import read_json, write_text
+
+__all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
+
+SCORES = ("ACC", "NMI", "ARI")
+DASH = "—"
+HEADER = ("Data set", "Method", "Runs", "Mean ± sd", "Lowest objective", "Best", "Published")
+
+Record = Mapping[str, Any]
+
+
+def collect(
+    folder: str | os.PathLike[str], datasets: Iterable[str], methods: Sequence[str]
+) -> dict[tuple[str, str], Record | None]:
+    """Read ``<folder>/<dataset>-<method>.json`` for every pair; ``None`` where there is none.
+
+    Raises
+    ------
+    ValueError
+        If a file is damaged, or is the result of another pair than its name says.
+    """
+    records: dict[tuple[str, str], Record | None] = {}
+    for dataset in datasets:
+        for method in methods:
+            path = Path(folder) / f"{dataset}-{method}.json"
+            record = read_json(path) if path.is_file() else None
+            if record and (record["dataset"], record["method"]) != (dataset, method):
+                raise ValueError(
+                    f"{path} holds the result of {record['method']} on {record['dataset']}; "
+                    "delete it and run again"
+                )
+            records[dataset, method] = record
+    return records
+
+
+def _published(published: Mapping[str, Any], dataset: str, method: str, score: str) -> dict | None:
+    """Return value, and whose it is: the row's own set (``of`` None) or one shown as context."""
+    own = published["sets"].get(dataset, {}).get(method, {}).get(score)
+    if own is not None:
+        return {"value": own, "of": None}
+    context = published["context"].get(dataset)
+    value = context and published["sets"][context["set"]].get(method, {}).get(score)
+    return None if value is None else {"value": value, "of": context["words"]}
+
+
+def build(
+    records: Mapping[tuple[str, str], Record | None],
+    published: Mapping[str, Any],
+    profile: str,
+) -> dict[str, Any]:
+    """Return the table as JSON-ready values, scores in percent.
+
+    Parameters
+    ----------
+    records : dict
+        Answer of :func:`collect`; its order is the table's.
+    published : dict
+        ``sets`` (data set, method, score to a value in percent), ``context`` (data
+        set to ``set`` and ``words``: another set whose value may be shown for
+        comparison, marked by the words), ``source`` and ``kind``.
+    profile : str
+        Name of the profile, for the note on a check run.
+
+    Returns
+    -------
+    dict
+        ``rows`` (dataset, method, score, n_runs, mean, sd, of_lowest_objective,
+        best, published), ``sets`` (what was fitted and scored), ``notes``, ``profile``.
+
+    Raises
+    ------
+    ValueError
+        If the methods of one set were not run on the same images.
+    """
+    rows = []
+    for score in SCORES:
+        for (dataset, method), record in records.items():
+            row = {"dataset": dataset, "method": method, "score": score, "n_runs": None}
+            row |= dict.fromkeys(("mean", "sd", "of_lowest_objective", "best"))
+            if record is not None:
+                summary = record[score]
+                row["n_runs"] = record["n_runs"]
+                for key in ("mean", "sd", "of_lowest_objective", "best"):
+                    row[key] = None if summary[key] is None else 100 * summary[key]
+            row["published"] = _published(published, dataset, method, score)
+            rows.append(row)
+    sets = _sets(records)
+    return {
+        "profile": profile,
+        "rows": rows,
+        "sets": sets,
+        "notes": _notes(records, sets, published, profile),
+    }
+
+
+def _sets(records: Mapping[tuple[str, str], Record | None]) -> dict[str, dict[str, Any]]:
+    """Return, for each data set with a result, the images that its rows are about."""
+    sets: dict[str, dict[str, Any]] = {}
+    for (dataset, method), record in records.items():
+        if record is None:
+            continue
+        about = {"n_clusters": record["n_clusters"]}
+        about |= {part["split"]: {k: part[k] for k in ("n", "source")} for part in record["images"]}
+        if sets.setdefault(dataset, about) != about:
+            raise ValueError(
+                f"{dataset}-{method}.json is about other images than the other methods of "
+                f"{dataset} ({about} against {sets[dataset]}); run the pipeline again"
+            )
+    return sets
+
+
+def _notes(records: Mapping, sets: Mapping, published: Mapping, profile: str) -> list[str]:
+    """Return the sentences below the table."""
+    notes = []
+    if profile == "smoke":
+        notes.append("Profile smoke: a check that everything runs, on a few images; no result.")
+    for name, about in sets.items():
+        notes.append(
+            f"{name}: fitted on {about['train']['source']}, scored on {about['test']['source']}; "
+            f"K = {about['n_clusters']}."
+        )
+    for dataset, method in (pair for pair, record in records.items() if record is None):
+        notes.append(f"{dataset}, {METHODS[method].title}: {DASH}, there is no result.")
+    for name in dict.fromkeys(dataset for dataset, _ in records):
+        context = published["context"].get(name)
+        if context:
+            notes.append(
+                f"No value is published for {name}; in brackets the one for {context['words']}, "
+                "which has other images, for orientation."
+            )
+    notes.append(
+        "Percent. Mean and standard deviation over the runs; the run of lowest objective, chosen "
+        "without labels; the best run, chosen by the test labels."
+    )
+    notes.append(f"Published: {published['kind']}. {published['source']}.")
+    return notes
+
+
+# ------------------------------------------------------------------ rendering
+
+
+def _number(value: float | None) -> str:
+    return DASH if value is None else f"{value:.1f}"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """Return one row as text."""
+    spread = "" if row["sd"] is None else f" ± {row['sd']:.1f}"
+    given = row["published"]
+    value = DASH if given is None else f"{given['value']:g}"
+    if given and given["of"]:
+        value = f"({given['of']}: {value})"
+    return [
+        row["dataset"],
+        METHODS[row["method"]].title,
+        DASH if row["n_runs"] is None else str(row["n_runs"]),
+        _number(row["mean"]) + spread,
+        _number(row["of_lowest_objective"]),
+        _number(row["best"]),
+        value,
+    ]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """Return the table in Markdown: ACC open, NMI and ARI folded, then the notes."""
+    parts = []
+    for score in SCORES:
+        rows = [_cells(row) for row in table["rows"] if row["score"] == score]
+        align = _line(["---", "---", *["---:"] * (len(HEADER) - 2)])
+        body = "\n".join([_line(HEADER), align, *map(_line, rows)])
+        folded = f"<details>\n<summary>{score}</summary>\n\n{body}\n\n</details>"
+        parts.append(f"**{score}**\n\n{body}" if score == SCORES[0] else folded)
+    parts.append("\n".join(f"- {note}" for note in table["notes"]))
+    return "\n\n".join(parts) + "\n"
+
+
+_TEX = {"\\": r"\textbackslash{}", "_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$",
+        "{": r"\{", "}": r"\}", "±": r"$\pm$", DASH: "---"}  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)
+
+
+def latex(table: Mapping[str, Any]) -> str:
+    r"""Return the table as a LaTeX ``tabular`` (needs the package booktabs), notes as comments."""
+    lines = [f"% {note}" for note in table["notes"]]
+    lines += [r"\begin{tabular}{llrrrrr}", r"\toprule"]
+    lines.append(" & ".join(map(_tex, HEADER)) + r" \\")
+    for score in SCORES:
+        lines += [r"\midrule", rf"\multicolumn{{{len(HEADER)}}}{{l}}{{\textbf{{{score}}}}} \\"]
+        rows = [_cells(row) for row in table["rows"] if row["score"] == score]
+        lines += [" & ".join(map(_tex, cells)) + r" \\" for cells in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def replace_between(path: str | os.PathLike[str], name: str, text: str) -> bool:
+    """Put `text` between ``<!-- name -->`` and ``<!-- /name -->`` in a Markdown file.
+
+    Returns
+    -------
+    bool
+        Whether the file changed.
+
+    Raises
+    ------
+    ValueError
+        If the file does not have both markers once, in this order.
+    """
+    path = Path(path)
+    old = path.read_text(encoding="utf-8")
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if old.count(first) != 1 or old.count(last) != 1 or old.index(first) > old.index(last):
+        raise ValueError(f"{path.name} needs the lines {first} and {last} once each, in this order")
+    before, rest = old.split(first)
+    new = f"{before}{first}\n{text.strip()}\n{last}{rest.split(last)[1]}"
+    if new == old:
+        return False
+    write_text(path, new)
+    return True
