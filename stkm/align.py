@@ -79,8 +79,11 @@ class _Source:
 
     def __init__(self, images):
         self.images, self.taps = images, None
-        if 4 * images.nbytes < PACKED_LIMIT:  # by numpy: nothing is compiled for a number of images
-            self.taps = jnp.asarray(pack_taps(np.asarray(images, np.float32), np))
+        if 4 * images.nbytes < PACKED_LIMIT:
+            # by numpy and filled up: no program is compiled for a number of images
+            empty = np.zeros((-len(images) % 64, *images.shape[1:]), np.float32)
+            filled = np.concatenate([np.asarray(images, np.float32), empty])
+            self.taps = jnp.asarray(pack_taps(filled, np))
 
     def __call__(self, index):
         if self.taps is None:

@@ -243,7 +243,8 @@ class STKMeans(_WarpKMeans):
 
     The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
     runs on ``search_size`` images, the Lloyd loop on all. Labels and ``inertia_`` are those that
-    `predict` gives.
+    `predict` gives; with ``solver="adam"`` they are those of the loop's last pass, where warps have
+    had more steps.
 
     Parameters
     ----------
@@ -256,6 +257,7 @@ class STKMeans(_WarpKMeans):
     n_swaps : swaps tried; 'auto' = 2 K
     max_iter : Lloyd passes
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
+        (of a pixel and channel for colour: scikit-learn's rule)
     solver : 'gauss-newton', or 'adam': the published optimiser (see :meth:`paper`)
     bending, displacement : weights of the penalty, free of units
     smoothing : low-pass of the images for matching, sd in units of the frame's side

@@ -34,6 +34,8 @@ def split(matcher, state, weights, k, seed):
     if len(index) < 4:
         return None, -np.inf
     warped = matcher.warped(index, state.d[index, k]).reshape(len(index), -1)
+    if not np.ptp(warped, axis=0).any():  # copies of one image: nothing to split
+        return None, -np.inf
     two = KMeans(2, n_init=1, random_state=seed).fit(warped, sample_weight=weights[index])
     centre = np.average(warped, axis=0, weights=weights[index])
     before = weights[index] @ ((warped - centre) ** 2).sum(1)

@@ -8,7 +8,14 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stkm.metrics import ari, clustering_accuracy, confusion, match_clusters, nmi
+from stkm.metrics import (
+    ari,
+    cluster_order,
+    clustering_accuracy,
+    confusion,
+    match_clusters,
+    nmi,
+)
 
 SCORES = [clustering_accuracy, nmi, ari]
 
@@ -130,3 +137,19 @@ def test_any_label_values():
 def test_bad_labels_are_named(function, true, pred, message):
     with pytest.raises(ValueError, match=message):
         function(true, pred)
+
+
+def test_cluster_order_follows_the_classes():
+    y = [0, 0, 1, 1, 2, 2]
+    assert cluster_order(y, [2, 2, 0, 0, 1, 1], 3) == [2, 0, 1]
+    # cluster 1 has no image and takes the place of the class without a cluster
+    assert cluster_order(y, [2, 2, 2, 0, 0, 0], 3) == [2, 1, 0]
+    # more clusters than classes: those without a class at the end, in order
+    assert cluster_order([5, 5, 7, 7, 7], [3, 3, 1, 1, 0], 5) == [3, 1, 0, 2, 4]
+    # fewer clusters than classes
+    assert cluster_order(y, [1, 1, 0, 0, 0, 0], 2) == [1, 0]
+
+
+def test_cluster_order_refuses_a_cluster_out_of_range():
+    with pytest.raises(ValueError, match="values from 0 to 3, but 3 clusters are 0 to 2"):
+        cluster_order([0, 1], [0, 3], 3)
