@@ -1,4 +1,4 @@
-"""Command line of the package: ``python -m stkm run NOTEBOOK -p name=value``."""
+"""Command line of the package: ``python -m stkm run NOTEBOOK -p name=value``, and ``check``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import sys
 
 EPILOG = """\
 exit codes:
-  0  the notebook ran; the path of its executed copy is printed
+  0  the notebook ran, its executed copy's path is printed; or the check found nothing
   1  a cell of the notebook failed (the end of its traceback is shown)
   2  a wrong argument or a mistake in params.yaml; nothing has run
 
 examples:
   python -m stkm run quickstart
   python -m stkm run cluster -p dataset=mnist5k -p method=st
+  python -m stkm check
 """
+
+CHECKED = "params.yaml is well formed\n"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,7 +43,35 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="a parameter of the notebook's `parameters` cell; may be repeated",
     )
+    check = commands.add_parser(
+        "check",
+        help="check params.yaml and run nothing",
+        description="Check that params.yaml has every key, no other, and only known names.",
+    )
+    check.add_argument(
+        "--stamp", metavar="FILE", help="write this file, always the same, if all is well"
+    )
     return parser
+
+
+def _check(stamp: str | None) -> None:
+    """Check ``params.yaml``, the names of its data sets too.
+
+    Raises
+    ------
+    stkm.config.ConfigError
+        For the first mistake; no stamp is written then.
+    """
+    from stkm import config, results
+    from stkm.datasets.registry import available
+
+    for name in config.load().datasets:
+        if name not in available():
+            raise config.ConfigError(
+                f"unknown data set {name!r} in datasets{config.suggest(name, available())}"
+            )
+    if stamp:
+        results.write_text(stamp, CHECKED)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
@@ -61,12 +92,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        values = _pairs(arguments.parameters)
+        values = _pairs(getattr(arguments, "parameters", []))
         from stkm import config, notebook
     except ValueError as error:  # also a STKM_ROOT that is no folder
         parser.error(str(error))
     try:
-        print(notebook.run(arguments.notebook, values))
+        if arguments.command == "check":
+            _check(arguments.stamp)
+        else:
+            print(notebook.run(arguments.notebook, values))
     except (notebook.ArgumentError, config.ConfigError) as error:
         print(f"stkm: {error}", file=sys.stderr)
         return 2

@@ -68,9 +68,7 @@ def test_a_mosaic_has_every_image_at_its_place():
     assert sheet.shape == (2 * 7 - 2, 3 * 6 - 2)
     for r in range(2):
         for c in range(3):
-            np.testing.assert_array_equal(
-                sheet[7 * r : 7 * r + 5, 6 * c : 6 * c + 4], cells[r, c]
-            )
+            np.testing.assert_array_equal(sheet[7 * r : 7 * r + 5, 6 * c : 6 * c + 4], cells[r, c])
     assert (sheet[5:7] == 1).all() and (sheet[:, 4:6] == 1).all()  # the gaps are white
     assert [t.get_text() for t in ax.get_yticklabels()] == ["r0", "r1"]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["c0", "c1", "c2"]
