@@ -144,7 +144,7 @@ MISTAKES = [
     ("n_swaps: 1 ", "n_swap: 1 ", "n_swaps"),
     ("\nseeds:", "\nseed:", "seeds"),
     ("\nseeds:", "\nsedes: 1\nseeds:", "seeds"),
-    ("profile: smoke", "profile: smok", "smoke"),
+    ("\nprofile: smoke", "\nprofile: smok", "smoke"),
     ("[affine_mnist, mnist5k]", "[affine_mnst, mnist5k]", "affine_mnist"),
     ("methods: [kmeans", "methods: [kmean", "kmeans"),
 ]
