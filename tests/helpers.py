@@ -5,6 +5,7 @@ from functools import cache
 
 import jax
 import numpy as np
+import pytest
 from scipy.ndimage import gaussian_filter
 
 from stkm import STKMeans, load_dataset
@@ -29,6 +30,14 @@ def compilations():
         yield names
     finally:
         names.extend(_compiled[first:])
+
+
+def assert_rejected_before_compilation(call, text):
+    """``call()`` raises a ``ValueError`` that says ``text``, and jax has compiled nothing."""
+    with compilations() as compiled, pytest.raises(ValueError) as e:
+        call()
+    assert text in str(e.value)
+    assert not compiled
 
 
 def smooth_images(n, shape, channels=None, seed=0, sd=2.0):

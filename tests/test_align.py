@@ -3,7 +3,13 @@
 import jax
 import numpy as np
 import pytest
-from helpers import affine_moves, compilations, digits, residuals, smooth_images
+from helpers import (
+    affine_moves,
+    assert_rejected_before_compilation,
+    digits,
+    residuals,
+    smooth_images,
+)
 from numpy.testing import assert_allclose
 
 from stkm.align import Alignment, align, low_pass
@@ -248,8 +254,4 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_named_before_anything_is_compiled(name):
-    call, text = BAD[name]
-    with compilations() as compiled, pytest.raises(ValueError) as e:
-        call()
-    assert text in str(e.value)
-    assert not compiled
+    assert_rejected_before_compilation(*BAD[name])

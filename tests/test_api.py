@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import bars, compilations, digits
+from helpers import assert_rejected_before_compilation, bars, compilations, digits
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -283,11 +283,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_named_before_anything_is_compiled(name):
-    call, text = BAD[name]
-    with compilations() as compiled, pytest.raises(ValueError) as e:
-        call()
-    assert text in str(e.value)
-    assert not compiled
+    assert_rejected_before_compilation(*BAD[name])
 
 
 NEW = {
