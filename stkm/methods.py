@@ -13,13 +13,25 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stkm.config import Config
+from stkm.parallel import run_each
 
-__all__ = ["flatten", "make", "objectives", "start_centroids"]
+__all__ = ["Run", "flatten", "make", "objectives", "runs", "start_centroids"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its seed, k-means++ centroids (K, D), fitted estimator and labels of new images."""
+
+    seed: int
+    start: np.ndarray
+    model: Any
+    labels: np.ndarray
 
 
 def flatten(images: np.ndarray) -> np.ndarray:
@@ -79,6 +91,38 @@ def make(
         return STKMeans.paper(n_clusters, **_given(options))
     return STKMeans(n_clusters, n_swaps="auto" if run.n_swaps is None else run.n_swaps,
                     **_given(options))  # fmt: skip
+
+
+def runs(
+    name: str,
+    settings: Config,
+    rows: np.ndarray,
+    new_rows: np.ndarray,
+    n_clusters: int,
+    image_shape: tuple[int, ...],
+) -> list[Run]:
+    """Fit method `name` once for each run of the active profile, side by side.
+
+    Run *i* has the seed ``seeds.base + i``, whatever the number of runs.
+
+    Parameters
+    ----------
+    name, settings, n_clusters, image_shape
+        As for :func:`make`.
+    rows : ndarray, (N, H*W[*C])
+        Images to fit.
+    new_rows : ndarray, (M, H*W[*C])
+        Images to label.
+    """
+    seeds = range(settings.seeds.base, settings.seeds.base + settings.run.n_runs)
+    args = (name, settings, rows, new_rows, n_clusters, image_shape)
+    return run_each(_run, [(*args, seed) for seed in seeds])
+
+
+def _run(name, settings, rows, new_rows, n_clusters, image_shape, seed) -> Run:
+    start = start_centroids(rows, n_clusters, seed)
+    model = make(name, settings, n_clusters, image_shape, start, seed).fit(rows)
+    return Run(seed, start, model, model.predict(new_rows))
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -298,8 +298,10 @@ def embedding(
         colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k // len(COLOURS) % len(MARKERS)]
         ax.plot(*own.T, marker, color=colour, markersize=2.6, markeredgewidth=0, alpha=0.75)
         middle = np.median(own, axis=0)
-        name = ax.text(*middle, names[k], color=colour, fontsize=11, fontweight="bold",
-                       ha="center", va="center", zorder=3)  # fmt: skip
+        # beside the middle, so that it does not hide a class that shrinks to a dot
+        name = ax.annotate(names[k], middle, (7, 6), textcoords="offset points", color=colour,
+                           fontsize=11, fontweight="bold", ha="center", va="center",
+                           zorder=3)  # fmt: skip
         name.set_path_effects([effects.withStroke(linewidth=2.5, foreground="white")])
     ax.set(title=title, xticks=[], yticks=[])
     ax.set_aspect("equal", adjustable="datalim")

