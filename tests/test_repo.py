@@ -26,7 +26,7 @@ datasets.errors datasets.sampling datasets.spec datasets.files datasets.tfds_cac
 datasets.folder datasets.mnist datasets.mnist5k datasets.registry datasets.records
 datasets.store datasets.loading datasets.warped datasets
 validation warp solvers align adam lloyd search init fitting cluster
-methods plots tables
+parallel methods plots tables
 kernel executed notebook __main__
 """.split()
 
