@@ -37,8 +37,9 @@ class AdamMatcher(Matcher):
         )
         self.count = np.zeros(n_clusters, np.int32)
 
-    def prepare(self, target):
-        """The target alone: Adam has no Hessian."""
+    def prepare(self, target, prior=None, k=0):
+        """The target alone: Adam has no Hessian, and the published loop no prior."""
+        del prior, k
         return jnp.asarray(np.asarray(target, np.float32)[None])
 
     def start_from(self, d):

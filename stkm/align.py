@@ -91,6 +91,21 @@ class _Source:
         return self.taps, jnp.asarray(index, jnp.int32)
 
 
+class Target(NamedTuple):
+    """A centroid made ready: itself and its low-passed copy, inverse Hessians, grid.
+
+    A distance is ``f / scale + offset``: with a learned prior minus a log-likelihood.
+    """
+
+    target: jax.Array
+    inverse: jax.Array
+    rough: jax.Array
+    rough_inverse: jax.Array
+    grid: solvers.Grid
+    scale: float
+    offset: float
+
+
 class Matcher:
     """Aligns images of one set with targets by Gauss–Newton, in batches of one compiled shape.
 
@@ -145,28 +160,49 @@ class Matcher:
         fine = stride == 1
         self.grid = self.full if fine else solvers.make_grid(self.warp, self.q, stride=stride)
 
-    def prepare(self, target):
-        """What is computed once for a target ``(H, W, C)``: itself, low-passed, both inverses."""
+    def learned(self, prior, k):
+        """The grid with the learned penalty and modes of cluster k."""
+        modes = prior.modes(k, np.asarray(self.grid.index), self.images.shape[3])
+        return self.grid._replace(
+            penalty=jnp.asarray(prior.penalty(k), jnp.float32),
+            modes=jnp.asarray(modes, jnp.float32),
+        )
+
+    def normal(self, target, grid=None):
+        """JᵀAJ ``(2L, 2L)`` from the gradient of a target ``(H, W, C)``, float64."""
+        t = jnp.asarray(np.asarray(target, np.float32)[None])
+        out = solvers.normal_matrix(t, self.grid if grid is None else grid)
+        return np.asarray(out[0], np.float64)
+
+    def prepare(self, target, prior=None, k=0):
+        """What is computed once for a target ``(H, W, C)``: a `Target`.
+
+        With a prior, distances are those to cluster k.
+        """
         t = jnp.asarray(np.asarray(target, np.float32)[None])
         rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.coarse else t
-        return (
+        grid, scale, offset = self.grid, 1.0, 0.0
+        if prior is not None:
+            grid = self.learned(prior, k)
+            scale, offset = 2 * prior.scale, prior.offset(k)
+        return Target(
             t,
-            solvers.inverse_hessian(t, self.grid),
+            solvers.inverse_hessian(t, grid),
             rough,
             solvers.inverse_hessian(rough, self.affine_grid),
+            grid,
+            scale,
+            offset,
         )
 
-    def _cold(self, index, prepared):
-        target, inverse, rough, rough_inverse = prepared
-        coarse = (self.blurred(index), rough, rough_inverse, self.affine_grid, self.n_coarse)
-        source = self.source(index)
+    def _cold(self, index, p):
+        coarse = (self.blurred(index), p.rough, p.rough_inverse, self.affine_grid, self.n_coarse)
         return solvers.gauss_newton_cold(
-            source, target, inverse, coarse, self.lift, self.grid, self.n_cold
+            self.source(index), p.target, p.inverse, coarse, self.lift, p.grid, self.n_cold
         )
 
-    def _warm(self, index, prepared, d):
-        target, inverse, _, _ = prepared
-        return solvers.gauss_newton(self.source(index), target, inverse, d, self.grid, self.n_warm)
+    def _warm(self, index, p, d):
+        return solvers.gauss_newton(self.source(index), p.target, p.inverse, d, p.grid, self.n_warm)
 
     def fit(self, k, index, prepared, d=None):
         """``(f, d)`` of images ``index`` against target k, from warps d or from the identity."""
@@ -179,6 +215,7 @@ class Matcher:
             pending.append((len(part), out))  # collected later: the device works meanwhile
         f = np.concatenate([np.asarray(o[0])[:n] for n, o in pending] or [np.zeros(0, np.float32)])
         moves = [np.asarray(o[1])[:n] for n, o in pending]
+        f = f / prepared.scale + prepared.offset
         return f, np.concatenate(moves or [np.zeros((0, self.size), np.float32)])
 
     def warped_sum(self, index, d, weights):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -49,8 +50,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         images, weights = self._prepare(X, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # where there is a search, n_init counts searches, and only the best one is fitted
+        runs = 1 if self.n_init == "auto" or self._searches else self.n_init
         best = None
-        for run in range(1 if self.n_init == "auto" else self.n_init):
+        for run in range(runs):
             # run i has its own stream, so it does not depend on how many runs there are
             result = self._fit_once(images, weights, np.random.default_rng([seed, run]))
             if best is None or result.objective < best.objective:
@@ -58,7 +61,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return self._store(best, weights)
 
     @classmethod
-    def from_centroids(cls, centroids, X, **params):
+    def from_centroids(cls, centroids, X, learned=None, **params):
         """A fitted estimator with given centroids, labelled on reference images.
 
         Parameters
@@ -66,21 +69,35 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         centroids : (K, H, W[, C]), as ``cluster_centers_`` of an earlier fit
         X : the images of that fit (or others of their kind): the penalties are in units of their
             spread; ``labels_`` and ``inertia_`` are theirs
+        learned : ``prior_`` of that fit; None measures distances with the fixed penalty
         params : parameters of that fit; n_clusters is the number of centroids
         """
         km = cls(len(centroids), **params)
         images, weights = km._prepare(X, None)
         centers = km._check_centers(centroids, images)
-        result = fitting.Result(centers, None, 0.0, 0, False, [])
+        result = fitting.Result(centers, None, 0.0, 0, False, [], learned)
         fitting.label(km._model, images, weights, result)
         return km._store(result, weights)
+
+    def predict_proba(self, X):
+        """Probability of each cluster ``(N, K)``, from the log-likelihoods of the learned prior."""
+        check_is_fitted(self, "cluster_centers_")
+        if self.prior_ is None:
+            raise ValueError(
+                "predict_proba needs prior='learned': a fixed penalty is no likelihood"
+            )
+        return softmax(-self.transform(X).astype(np.float64), axis=1)
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
         return self.transform(X).argmin(1).astype(np.int32)
 
     def transform(self, X):
-        """Penalised squared distances ``(N, K)`` of images to the centroids (Eq. 3)."""
+        """Distances ``(N, K)`` of images to the centroids.
+
+        Penalised squared errors (Eq. 3), or with a learned prior minus the log-likelihoods, which
+        may be negative.
+        """
         return self._distances(self._check_new(X))[0]
 
     def fit_transform(self, X, y=None, sample_weight=None):
@@ -103,7 +120,14 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         rows = np.arange(len(images))
         moves = unflatten(d[rows, labels])
         warped = np.asarray(self._model.warp(images, moves))
-        penalties = np.einsum("nla,lm,nma->n", moves, self._model.penalty, moves)
+        if self.prior_ is None:
+            penalties = np.einsum("nla,lm,nma->n", moves, self._model.penalty, moves)
+        else:
+            own = d[rows, labels].astype(np.float64)
+            precision = np.linalg.inv(self.prior_.covariance)
+            penalties = np.array(
+                [m @ precision[k] @ m / 2 for m, k in zip(own, labels, strict=True)]
+            )
         return Alignment(
             warped[..., 0] if self._grey else warped,
             labels,
@@ -118,6 +142,33 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         """The `Warp` of the fitted frame."""
         check_is_fitted(self, "cluster_centers_")
         return self._model.warp
+
+    @property
+    def deformation_modes_(self):
+        """Modes of the learned Γ_k: (variances ``(K, 2L)``, fields ``(K, 2L, L, 2)``).
+
+        Field j of cluster k moves the landmarks by one standard deviation, in pixels; largest
+        first. Warping images by +field bends them; bending the *centroid* the way the images of
+        the cluster are bent is the inverse, ``warp_.inverse(centroid, field)``.
+        """
+        variances, vectors = np.linalg.eigh(self._learned().covariance)
+        variances, vectors = np.maximum(variances[:, ::-1], 0), vectors[:, :, ::-1]
+        fields = (vectors * np.sqrt(variances)[:, None]).swapaxes(1, 2)
+        k, m = variances.shape
+        return variances, unflatten(fields.reshape(k * m, m)).reshape(k, m, m // 2, 2)
+
+    @property
+    def appearance_modes_(self):
+        """Rows of W_k ``(K, q, H, W[, C])``: one standard deviation each, largest first."""
+        loadings = self._learned().loadings
+        shape = self._shape[:-1] if self._grey else self._shape
+        return loadings.reshape(*loadings.shape[:2], *shape)
+
+    def _learned(self):
+        check_is_fitted(self, "cluster_centers_")
+        if self.prior_ is None:
+            raise ValueError("modes are learned with prior='learned', which this fit did not have")
+        return self.prior_
 
     @property
     def _n_features_out(self):
@@ -199,12 +250,20 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self.labels_, self.inertia_ = result.labels, result.objective
         self.n_iter_, self.history_ = result.n_iter, result.history
         self.n_features_in_ = int(np.prod(self._shape))
+        self.prior_ = result.prior
         self.n_used_ = len(np.unique(self.labels_[weights > 0]))
         return self
 
     def _params(self):
-        """All parameters, with those of the other optimiser at their defaults."""
-        return {"adam_steps": 1, "learning_rate": 0.01, **self.get_params(deep=False)}
+        """All parameters, with those that only `STKMeans` has at their defaults."""
+        other = {"adam_steps": 1, "learning_rate": 0.01, "prior": "fixed", "n_modes": 0}
+        return {**other, **self.get_params(deep=False)}
+
+    @property
+    def _searches(self):
+        """Whether the fit begins with a search for the start."""
+        by_warp = isinstance(self.init, str) and self.init == "k-means++"
+        return by_warp and self.solver == "gauss-newton"
 
     def _given_centers(self, images, weights, rng):
         """Start centroids ``(K, H, W, C)`` from an array, a callable or the pixels."""
@@ -217,16 +276,15 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return self._check_centers(self.init, images)
 
     def _fit_once(self, images, weights, rng):
-        warp_start = isinstance(self.init, str) and self.init == "k-means++"
         if self.solver == "adam":
             start = self._given_centers(images, weights, rng)
             return fitting.fit_adam(self._model, images, weights, start)
-        start = None if warp_start else self._given_centers(images, weights, rng)
+        start = None if self._searches else self._given_centers(images, weights, rng)
         return fitting.fit_gauss_newton(self._model, images, weights, rng, start)
 
     def _distances(self, images):
         centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
-        return fitting.distances(self._model, images, centers)
+        return fitting.distances(self._model, images, centers, self.prior_)
 
 
 class STKMeans(_WarpKMeans):
@@ -241,6 +299,12 @@ class STKMeans(_WarpKMeans):
     of units: one pair serves all sizes and scales. Eq. 4: the centroid is the mean of its members
     warped onto it.
 
+    With ``prior="learned"`` Lloyd's loop is followed by rounds in which every cluster learns how
+    its images bend (Γ_k) and what else varies (appearance modes W_k): a mixture of deformable
+    templates whose likelihood takes the place of the penalised error. `stkm.prior` has its
+    equations. The rounds end when held-out images gain no more, or when one cluster outgrows the
+    others.
+
     The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
     runs on ``search_size`` images, the Lloyd loop on all. Labels and ``inertia_`` are those that
     `predict` gives; with ``solver="adam"`` they are those of the loop's last pass, where warps have
@@ -249,11 +313,14 @@ class STKMeans(_WarpKMeans):
     Parameters
     ----------
     n_clusters : K
+    prior : 'learned' (default) or 'fixed': whether penalty and error model are learned, see below
+    n_modes : appearance modes of a cluster, fewer for few images
     landmarks : g for a uniform g × g grid, or points (L, 2) in pixels, (row, column)
     init : 'k-means++' (warp distance), 'k-means++ pixels' (scikit-learn's, as in the paper),
         array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array.
         Only 'k-means++' is followed by the search
-    n_init : runs, of which that of lowest objective is kept; 'auto' = 1
+    n_init : searches, or runs where ``init`` gives the start, of which that of lowest objective is
+        kept; 'auto' = 3 searches, or one run
     n_swaps : swaps tried; 'auto' = 2 K
     max_iter : Lloyd passes
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
@@ -274,6 +341,8 @@ class STKMeans(_WarpKMeans):
     cluster_centers_ : (K, H, W[, C]) low-passed as ``smoothing`` says, in the images' own scale
     labels_ : (N,) int32; inertia_ : objective (Eq. 2)
     n_iter_ : Lloyd passes; history_ : one dict a step, with stage and objective
+    prior_ : `stkm.prior.Prior`, or None with ``prior="fixed"``; deformation_modes_ and
+        appearance_modes_ are its modes
     n_used_ : clusters with at least one image
 
     Raises
@@ -314,6 +383,8 @@ class STKMeans(_WarpKMeans):
         coarse=0.07,
         learning_rate=1e-2,
         adam_steps=5,
+        prior="learned",
+        n_modes=8,
         n_candidates=3,
         search_size=1500,
         image_shape=None,
@@ -335,6 +406,8 @@ class STKMeans(_WarpKMeans):
         self.coarse = coarse
         self.learning_rate = learning_rate
         self.adam_steps = adam_steps
+        self.prior = prior
+        self.n_modes = n_modes
         self.n_candidates = n_candidates
         self.search_size = search_size
         self.image_shape = image_shape
@@ -366,6 +439,7 @@ class STKMeans(_WarpKMeans):
             "n_swaps": 0,
             "tol": 0.0,
             "adam_steps": steps,
+            "prior": "fixed",
             "n_candidates": n_clusters,
             "max_iter": max(1, epochs // max(1, steps)),
         }
@@ -380,6 +454,12 @@ class STKMeans(_WarpKMeans):
         super()._check_parameters(images, weights)
         check_option("solver", self.solver, ("gauss-newton", "adam"))
         check_int("adam_steps", self.adam_steps, 1)
+        check_option("prior", self.prior, ("learned", "fixed"))
+        check_int("n_modes", self.n_modes, 0)
+        if self.prior == "learned" and self.solver == "adam":
+            raise ValueError(
+                "prior='learned' needs solver='gauss-newton'; 'adam' has prior='fixed'"
+            )
         if not check_real("learning_rate", self.learning_rate) > 0:
             raise ValueError("learning_rate=0: expected more than 0")
 

@@ -14,18 +14,22 @@ from . import init as _init
 from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
+from .learning import rounds
 from .lloyd import cold_state, lloyd, update
-from .search import swaps
+from .prior import Prior
+from .search import refined_objective, swaps
 from .warp import Warp
 
 __all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
 
-FINAL = {"n_cold": 16, "n_coarse": 8}  # iterations of `predict`
-PASS = {"n_cold": 12, "n_warm": 5, "n_coarse": 8}  # of a pass: warps go on from pass to pass
+FINAL = {"n_cold": 12, "n_warm": 10, "n_coarse": 6}  # iterations of `predict`
+PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
+N_INIT = 3  # n_init="auto": searches, of which that of lowest objective goes on
 SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
 FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
 MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all pixels
+EXACT = 1e-6  # of the spread: rounding errors
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
@@ -104,6 +108,11 @@ class Model:
         return AdamMatcher(images, warp, q, p["n_clusters"], n_steps=n_steps, **options)
 
     @property
+    def n_init(self):
+        """Searches of one fit."""
+        return N_INIT if self.params["n_init"] == "auto" else self.params["n_init"]
+
+    @property
     def stride(self):
         """Pixels of the error in early passes: every second of a larger, low-passed frame."""
         fine = self.smoothing < MIN_SMOOTHING or min(self.warp.shape) < MIN_SIDE
@@ -148,7 +157,7 @@ class Model:
 
 @dataclass
 class Result:
-    """One fit: centers (K, H, W, C), labels (N,), objective, passes and the log of all steps."""
+    """One fit: centers (K, H, W, C), labels (N,), objective, passes, log of all steps, prior."""
 
     centers: np.ndarray
     labels: np.ndarray
@@ -156,24 +165,29 @@ class Result:
     n_iter: int
     converged: bool
     history: list
+    prior: Prior | None = None
 
 
-def distances(model, images, centers, matcher=None):
+def distances(model, images, centers, prior=None, matcher=None):
     """f ``(N, K)`` and d ``(N, K, 2L)`` of images from the identity, on all pixels (Eq. 3)."""
     if model.params["solver"] == "adam":
         return _adam_distances(model, images, centers)
     matcher = model.matcher(model.smooth(images)) if matcher is None else matcher
     matcher.set_iterations(**FINAL)
-    return _fit_all(matcher, centers, None)
+    f, d = _fit_all(matcher, centers, None)
+    # the learned penalty is soft along the modes, and slow to follow from the identity
+    return (f, d) if prior is None else _fit_all(matcher, centers, d, prior)
 
 
-def _fit_all(matcher, centers, d):
+def _fit_all(matcher, centers, d, prior=None):
     """One fit of every image to every centroid, from d ``(N, K, 2L)`` or from the identity."""
     state = cold_state(matcher, centers)
     index = np.arange(len(matcher.images))
     for k, center in enumerate(centers):
         start = None if d is None else d[:, k]
-        state.f[:, k], state.d[:, k] = matcher.fit(k, index, matcher.prepare(center), start)
+        state.f[:, k], state.d[:, k] = matcher.fit(
+            k, index, matcher.prepare(center, prior, k), start
+        )
     return state.f, state.d
 
 
@@ -214,13 +228,28 @@ def fit_gauss_newton(model, images, weights, rng, start):
         model.params["max_iter"] - coarse,
         cold=np.full(len(centers), cold),
     )
-    result = Result(state.centers, state.labels, 0.0, n_iter + passes, converged, history)
+    # images that all are fitted exactly leave nothing to learn from
+    exact = not state.objective(weights) > EXACT * model.spread * weights.sum()
+    if model.params["prior"] == "learned" and not exact:
+        rounds(
+            matcher,
+            state,
+            weights,
+            penalty=np.kron(np.eye(2), model.penalty),
+            n_modes=model.params["n_modes"],
+            n_candidates=model.params["n_candidates"],
+            rng=rng,
+            history=history,
+            callback=model.report,
+        )
+    passes += n_iter
+    result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
     return label(model, images, weights, result, matcher)
 
 
 def label(model, images, weights, result, matcher=None):
     """Labels and objective of a result as `predict` gives them: every warp from the identity."""
-    f, _ = distances(model, images, result.centers, matcher)
+    f, _ = distances(model, images, result.centers, result.prior, matcher)
     result.labels = f.argmin(1).astype(np.int32)
     result.objective = float(weights @ f.min(1).astype(np.float64))
     result.history.append({"stage": "final", "objective": result.objective})
@@ -230,7 +259,8 @@ def label(model, images, weights, result, matcher=None):
 def search(model, smooth, weights, rng, history):
     """Centroids by k-means++ on the warp distance, Lloyd and swaps, on a part of the images.
 
-    The error is taken on every `Model.stride`-th pixel.
+    Of ``n_init`` searches, each from its own start, that of lowest objective is kept. The error is
+    taken on every `Model.stride`-th pixel.
     """
     p = model.params
     part = np.arange(len(smooth))
@@ -238,18 +268,28 @@ def search(model, smooth, weights, rng, history):
         size = max(p["search_size"], p["n_clusters"])
         size = min(size, int((weights > 0).sum()))
         part = np.sort(rng.choice(len(part), size, replace=False, p=weights / weights.sum()))
-    w = weights[part]
     matcher = model.matcher(smooth[part], stride=model.stride, **PASS)
+    found = [
+        _search_once(model, matcher, weights[part], run, stream, history)
+        for run, stream in enumerate(rng.spawn(model.n_init))
+    ]
+    return min(found, key=lambda pair: pair[0])[1].centers
+
+
+def _search_once(model, matcher, w, run, rng, history):
+    """Objective and state of one search."""
+    p, log = model.params, []
 
     def to_image(i):
-        return matcher.fit(0, np.arange(len(part)), matcher.prepare(smooth[part[i]]))
+        everyone = np.arange(len(matcher.images))
+        return matcher.fit(0, everyone, matcher.prepare(matcher.images[i]))
 
     index, found = _init.greedy_kmeans_plusplus(to_image, w, p["n_clusters"], rng)
-    state = cold_state(matcher, smooth[part[index]])
+    state = cold_state(matcher, matcher.images[index])
     for k, (f, d) in enumerate(found):
         state.f[:, k], state.d[:, k] = f, d
     warm = np.zeros(p["n_clusters"], bool)
-    model.lloyd(matcher, state, w, history, "search", SEARCH_PASSES, cold=warm)
+    model.lloyd(matcher, state, w, log, "search", SEARCH_PASSES, cold=warm)
     n_swaps = SWAPS_PER_CLUSTER * p["n_clusters"] if p["n_swaps"] == "auto" else p["n_swaps"]
     state = swaps(
         matcher,
@@ -259,10 +299,13 @@ def search(model, smooth, weights, rng, history):
         n_passes=SWAP_PASSES,
         tol=model.shift,
         rng=rng,
-        history=history,
+        history=log,
         n_candidates=p["n_candidates"],
     )
-    return state.centers
+    value = refined_objective(matcher, state, w, p["n_candidates"])
+    log.append({"stage": "searched", "objective": value})
+    history.extend({**entry, "search": run} for entry in log)
+    return value, state
 
 
 def fit_adam(model, images, weights, start):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .prior import Prior
+
 __all__ = ["State", "assign", "cold_state", "lloyd", "update"]
 
 
@@ -13,8 +15,8 @@ __all__ = ["State", "assign", "cold_state", "lloyd", "update"]
 class State:
     """What the loop carries; ``N`` images, ``K`` clusters, ``L`` landmarks.
 
-    centers : (K, H, W, C); d : (N, K, 2L) displacements; f : (N, K) penalised squared errors, of
-    which those outside ``mask`` (N, K) belong to older centroids; labels : (N,)
+    centers : (K, H, W, C); d : (N, K, 2L) displacements; f : (N, K) distances, of which those
+    outside ``mask`` (N, K) belong to older centroids; labels : (N,); prior : learned, or None
     """
 
     centers: np.ndarray
@@ -22,9 +24,11 @@ class State:
     f: np.ndarray
     mask: np.ndarray
     labels: np.ndarray
+    prior: Prior | None = None
 
     def copy(self):
-        return State(*(a.copy() for a in (self.centers, self.d, self.f, self.mask, self.labels)))
+        arrays = (self.centers, self.d, self.f, self.mask, self.labels)
+        return State(*(a.copy() for a in arrays), self.prior)
 
     def nearest(self):
         """Distance of each image to its centroid, ``(N,)``."""
@@ -69,7 +73,7 @@ def assign(matcher, state, mask, cold=None):
         index = np.flatnonzero(mask[:, k])
         if not len(index):
             continue
-        prepared = matcher.prepare(state.centers[k])
+        prepared = matcher.prepare(state.centers[k], state.prior, k)
         start = None if cold is not None and cold[k] else state.d[index, k]
         state.f[index, k], state.d[index, k] = matcher.fit(k, index, prepared, start)
     state.mask = mask

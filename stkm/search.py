@@ -14,7 +14,7 @@ from .lloyd import assign, candidates, lloyd
 
 __all__ = ["swaps", "utilities"]
 
-PATIENCE = 8  # failures in a row: the best guesses come first, later ones seldom succeed
+PATIENCE = 6  # failures in a row: the best guesses come first, later ones seldom succeed
 
 
 def utilities(state, weights):

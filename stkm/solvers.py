@@ -2,10 +2,12 @@
 
 For an image x, a target μ and displacements d the objective is
 
-    f(d) = ‖T(x, d) − μ‖² + Σ_axes dᵀ Q d,      Q = λ M + ρ BᵀB / n
+    f(d) = rᵀ A r + dᵀ Q d,      r = T(x, d) − μ,
 
-(bending energy and mean squared displacement, n pixels). ``distance = min_d f(d)``; the image is
-warped, not the target. With λ = ρ = 0 this is Eq. 3 as published.
+with A = I and Q = λ M + ρ BᵀB / n on each axis (bending energy and mean squared displacement, n
+pixels); a learned prior (`stkm.prior`) brings its own Q and A = I − V Vᵀ, which forgives errors
+along a few directions V. ``distance = min_d f(d)``; the image is warped, not the target. With
+λ = ρ = 0 this is Eq. 3 as published.
 
 Three solvers share one evaluation of f and its gradient (`_evaluate`):
 
@@ -29,18 +31,20 @@ from jax import lax
 
 from .warp import Warp, pack_taps, sample_taps
 
-DAMPING = (
-    0.1  # of the mean diagonal, added to the fixed Hessian: flat parts of a target stay solvable
-)
-GROW, SHRINK, LONGEST = 1.5, 0.4, 2.0  # step length after a success, after a failure, and its bound
+# Added to the fixed Hessian: a share of its own diagonal, since an image that is not aligned yet
+# has its edges elsewhere than the target; and of the mean diagonal, for flat parts of a target.
+DAMPING, FLOOR = 0.4, 0.01
+MOMENTUM = 0.5  # of the last step, where it was a success
+GROW, SHRINK, LONGEST = 1.5, 0.4, 1.0  # step length after a success, after a failure, and its bound
 
 
 class Grid(NamedTuple):
     """What the solvers need of a warp: pixels, basis and penalty, as device arrays.
 
     index : (m,) flat indices of the pixels where the error is taken (all, or every s-th)
-    rows, cols : (m,) their coordinates; basis : (m, L); penalty : (L, L) = Q
+    rows, cols : (m,) their coordinates; basis : (m, L); penalty : (2L, 2L) = Q
     weight : () pixels of the frame for each pixel in ``index``
+    modes : (m, C, q) = V, or (m, 1, 0) where there is none
     """
 
     index: jax.Array
@@ -49,6 +53,7 @@ class Grid(NamedTuple):
     basis: jax.Array
     penalty: jax.Array
     weight: jax.Array
+    modes: jax.Array
 
 
 def penalty(warp: Warp, bending, displacement, scale):
@@ -70,8 +75,9 @@ def make_grid(warp: Warp, q, *, stride=1, dtype=np.float32) -> Grid:
         warp.pixels[index, 0],
         warp.pixels[index, 1],
         warp.basis[index],
-        q,
+        np.kron(np.eye(2), q),
         h * w / len(index),
+        np.zeros((len(index), 1, 0)),
     )
     return Grid(jnp.asarray(index, jnp.int32), *(jnp.asarray(a, dtype) for a in arrays))
 
@@ -103,10 +109,13 @@ def sum_of_squares(residual):
 
 def _cost(value, d_row, d_col, target, d, grid):
     """f ``(N,)`` and half its gradient ``(N, 2L)`` from sampled values; d is ``(N, 2L)``."""
-    n = len(d)
     residual = value - target
-    pull = (d.reshape(n, 2, grid.basis.shape[1]) @ grid.penalty).reshape(d.shape)
+    pull = d @ grid.penalty
     f = grid.weight * sum_of_squares(residual) + (d * pull).sum(1)
+    if grid.modes.shape[2]:
+        along = jnp.einsum("nmc,mcq->nq", residual, grid.modes)
+        f = f - grid.weight * (along**2).sum(1)
+        residual = residual - jnp.einsum("nq,mcq->nmc", along, grid.modes)
     force = jnp.stack([(residual * d_row).sum(2), (residual * d_col).sum(2)], 1)  # (N, 2, m)
     return f, grid.weight * (force @ grid.basis).reshape(d.shape) + pull
 
@@ -152,11 +161,20 @@ def _evaluate_identity(source, shape, target, grid):
 
 
 def _normal_matrix(d_row, d_col, grid):
-    """JᵀJ ``(N, 2L, 2L)`` with J = [diag(d_row) B, diag(d_col) B], summed over channels."""
+    """JᵀAJ ``(N, 2L, 2L)`` with J = [diag(d_row) B, diag(d_col) B], summed over channels."""
     jacobian = jnp.concatenate(
         [d_row[..., None] * grid.basis[:, None], d_col[..., None] * grid.basis[:, None]], -1
     )
-    return grid.weight * jnp.einsum("nmci,nmcj->nij", jacobian, jacobian)
+    normal = jnp.einsum("nmci,nmcj->nij", jacobian, jacobian)
+    if grid.modes.shape[2]:
+        along = jnp.einsum("nmci,mcq->nqi", jacobian, grid.modes)
+        normal = normal - jnp.einsum("nqi,nqj->nij", along, along)
+    return grid.weight * normal
+
+
+def _normal(targets, grid):
+    """JᵀAJ ``(N, 2L, 2L)`` from the gradients of targets ``(N, H, W, C)``."""
+    return _normal_matrix(*(_at(a, grid) for a in central_differences(targets)), grid)
 
 
 def _inverse_hessian(targets, grid):
@@ -164,14 +182,16 @@ def _inverse_hessian(targets, grid):
     size = 2 * grid.basis.shape[1]
     if size == 0:  # the identity is the only warp
         return jnp.zeros((len(targets), 0, 0), targets.dtype)
-    h = _normal_matrix(*(_at(a, grid) for a in central_differences(targets)), grid)
-    h = h + jnp.kron(jnp.eye(2, dtype=h.dtype), grid.penalty)
-    damp = DAMPING * jnp.trace(h, axis1=1, axis2=2) / size
-    damp = jnp.where(damp > 0, damp, 1.0)  # a constant target without penalty has H = 0
-    return jnp.linalg.inv(h + damp[:, None, None] * jnp.eye(size, dtype=h.dtype))
+    normal = _normal(targets, grid)
+    h = normal + grid.penalty
+    damp = DAMPING * jnp.diagonal(normal, axis1=1, axis2=2)
+    floor = FLOOR * jnp.trace(h, axis1=1, axis2=2) / size
+    damp = damp + jnp.where(floor > 0, floor, 1.0)[:, None]  # no penalty, constant target: H = 0
+    return jnp.linalg.inv(h + damp[:, :, None] * jnp.eye(size, dtype=h.dtype))
 
 
 inverse_hessian = jax.jit(_inverse_hessian)
+normal_matrix = jax.jit(_normal)
 
 
 # ---------------------------------------------------------------- solvers: (N, 2L) displacements
@@ -181,21 +201,23 @@ def _descend(evaluate, inverse, d, f, g, n_iter):
     """Gauss–Newton steps from d with value f and half gradient g: ``(f, d)``, never worse."""
 
     def body(_, state):
-        d, f, g, step = state
+        d, f, g, step, last = state
         move = g @ inverse[0] if len(inverse) == 1 else jnp.einsum("ni,nij->nj", g, inverse)
-        trial = d - step[:, None] * move
-        f_new, g_new = evaluate(trial)
+        move = MOMENTUM * last - step[:, None] * move
+        f_new, g_new = evaluate(d + move)
         better = f_new < f
         keep = better[:, None]
         step = jnp.where(better, jnp.minimum(GROW * step, LONGEST), SHRINK * step)
         return (
-            jnp.where(keep, trial, d),
+            jnp.where(keep, d + move, d),
             jnp.where(better, f_new, f),
             jnp.where(keep, g_new, g),
             step,
+            jnp.where(keep, move, 0.0),
         )
 
-    d, f, _, _ = lax.fori_loop(0, n_iter, body, (d, f, g, jnp.ones_like(f)))
+    start = (d, f, g, jnp.ones_like(f), jnp.zeros_like(d))
+    d, f, *_ = lax.fori_loop(0, n_iter, body, start)
     return f, d
 
 
@@ -290,7 +312,6 @@ def levenberg_marquardt(source, targets, d, grid, n_iter):
     """Exact Levenberg–Marquardt with one Jacobian a pair and iteration: ``(f, d)``."""
     shape, target = targets.shape[1:3], _at(targets, grid)
     size = d.shape[1]
-    q = jnp.kron(jnp.eye(2, dtype=d.dtype), grid.penalty)
     eye = jnp.eye(size, dtype=d.dtype)
 
     def linearise(d):
@@ -300,7 +321,7 @@ def levenberg_marquardt(source, targets, d, grid, n_iter):
     def body(_, state):
         d, f, g, normal, damp = state
         scale = jnp.trace(normal, axis1=1, axis2=2) / size + 1e-12
-        h = normal + q + (damp * scale)[:, None, None] * eye
+        h = normal + grid.penalty + (damp * scale)[:, None, None] * eye
         trial = d - jnp.linalg.solve(h, g[..., None])[..., 0]
         f_new, g_new, normal_new = linearise(trial)
         better = f_new < f

@@ -107,6 +107,7 @@ class IdentityKMeans(STKMeans):
             random_state=random_state,
             n_candidates=n_clusters,
             smoothing=0.0,
+            prior="fixed",
         )
 
     @classmethod

@@ -18,7 +18,8 @@ from stkm.align import Alignment, align
 from stkm.warp import Warp
 
 ESTIMATORS = [STKMeans, AffineKMeans]
-CORE = ["adam", "align", "cluster", "fitting", "init", "lloyd", "search", "solvers", "validation"]
+CORE = ["adam", "align", "cluster", "fitting", "init", "learning", "lloyd", "prior", "search"]
+CORE += ["solvers", "validation"]
 
 
 @pytest.fixture(scope="module", params=ESTIMATORS, ids=lambda cls: cls.__name__)
@@ -185,7 +186,7 @@ def test_flat_images_are_the_same_images():
 def test_an_estimator_from_its_centroids_predicts_the_same(fitted):
     km, X = fitted
     params = {k: v for k, v in km.get_params().items() if k != "n_clusters"}
-    again = type(km).from_centroids(km.cluster_centers_, X, **params)
+    again = type(km).from_centroids(km.cluster_centers_, X, learned=km.prior_, **params)
     assert np.array_equal(again.cluster_centers_, km.cluster_centers_)
     assert np.array_equal(again.labels_, km.labels_)
     assert again.inertia_ == pytest.approx(km.inertia_, rel=1e-6)
@@ -267,11 +268,14 @@ BAD = {
     "tol": (fit(tol=-1e-3), "tol=-0.001"),
     "tol NaN": (fit(tol=np.nan), "tol=nan"),
     "solver": (fit(solver="sgd"), "'gauss-newton', 'adam'"),
+    "prior": (fit(prior="learnt"), "'learned', 'fixed'"),
+    "prior of adam": (fit(solver="adam", prior="learned"), "'adam' has prior='fixed'"),
+    "n_modes": (fit(n_modes=-1), "n_modes=-1"),
     "bending": (fit(bending=-1), "bending=-1"),
     "displacement": (fit(cls=AffineKMeans, displacement=np.inf), "displacement=inf"),
     "smoothing": (fit(smoothing="much"), "smoothing='much'"),
     "coarse": (fit(coarse=-0.1), "coarse=-0.1"),
-    "learning_rate": (fit(solver="adam", learning_rate=0), "learning_rate=0"),
+    "learning_rate": (fit(solver="adam", prior="fixed", learning_rate=0), "learning_rate=0"),
     "adam_steps": (fit(solver="adam", adam_steps=0), "adam_steps=0"),
     "n_candidates": (fit(n_candidates=0), "n_candidates=0"),
     "search_size": (fit(search_size=0), "search_size=0"),

@@ -25,7 +25,7 @@ paths config results metrics
 datasets.errors datasets.sampling datasets.spec datasets.files datasets.tfds_cache
 datasets.folder datasets.mnist datasets.mnist5k datasets.registry datasets.records
 datasets.store datasets.loading datasets.warped datasets
-validation warp solvers align adam lloyd search init fitting cluster
+validation warp solvers prior align adam lloyd search learning init fitting cluster
 parallel methods plots tables
 kernel executed notebook __main__
 """.split()

@@ -1,0 +1,181 @@
+"""What the data teach about warps and errors: a Gaussian model of both in each cluster.
+
+Every image is a deformed template plus an error (Grenander; Allassonnière, Amit, Trouvé 2007). In
+cluster k, with displacements d of the landmarks and r = T(x, d) − μ_k,
+
+    d ~ N(0, Γ_k),     r ~ N(0, Ψ_k),  Ψ_k = W_kᵀ W_k + σ² I,     P(k) = π_k.
+
+Γ_k says how the images of a cluster bend; the q rows of W_k, its appearance modes, what else
+varies, such as the width of a stroke (probabilistic PCA, Tipping and Bishop 1999; with the warp an
+active appearance model, Cootes, Edwards, Taylor 1998). The distance is minus the log-likelihood,
+d integrated out by Laplace's method:
+
+    −log p(x, k) = κ/2 (rᵀ Ψ_k⁻¹ r + log|2πΨ_k|) + ½ dᵀ Γ_k⁻¹ d + c − log π_k    at the best d,
+    c = Σ_k π_k ½ log|I + Γ_k J_kᵀ κΨ_k⁻¹ J_k|,
+
+with J_k from the gradient of the centroid. κ is the number of independent errors for each pixel:
+neighbouring pixels err together. c is what flexibility costs; it is tied, one number for all
+clusters, since its differences say how much edge a centroid has rather than how likely an image is
+(untied, centroids with little edge, such as a bare stroke, take images from the others).
+
+Small clusters borrow from all: Γ_k is shrunk towards the pooled covariance as by `PSEUDO` images
+more (an inverse Wishart prior, in which the pooled one is shrunk to that of the fixed penalty); σ²
+is one for all clusters; the variances along the modes are halfway between the cluster's own and the
+mean over clusters, the directions its own. The mean of d is zero: a centroid cannot drift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cholesky, eigh
+
+__all__ = ["Members", "Prior", "learn"]
+
+PSEUDO = 200.0  # images that the pooled covariance of displacements counts for in each cluster
+TYING = 0.5  # of the spectrum of the appearance modes
+TEACHERS = 3000  # images of a cluster, at most, that teach its appearance modes
+IMAGES_PER_MODE = 10  # a cluster needs so many, on average, for each appearance mode
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Members:
+    """Images of one cluster, warped onto its centroid.
+
+    residuals : (n, H·W·C); displacements : (n, 2L); weights : (n,); normal : JᵀAJ (2L, 2L) of the
+    centroid and penalty : Q (2L, 2L), with which they were warped
+    """
+
+    residuals: np.ndarray
+    displacements: np.ndarray
+    weights: np.ndarray
+    normal: np.ndarray
+    penalty: np.ndarray
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The models of K clusters; displacements in pixels, ``(2L,)``, rows first.
+
+    covariance : (K, 2L, 2L) = Γ_k; loadings : (K, q, H·W·C) = W_k; noise : σ²
+    weights : (K,) = π_k; kappa : κ; flexibility : c
+    """
+
+    covariance: np.ndarray
+    loadings: np.ndarray
+    noise: float
+    weights: np.ndarray
+    kappa: float
+    flexibility: float
+
+    @property
+    def scale(self):
+        """s = σ²/κ: what the solver minimises is 2s times the terms that depend on d."""
+        return self.noise / self.kappa
+
+    def penalty(self, k):
+        """Q ``(2L, 2L)`` of cluster k for the solver."""
+        return self.scale * np.linalg.inv(self.covariance[k])
+
+    def modes(self, k, index, channels):
+        """V ``(m, C, q)`` of cluster k at the pixels ``index``: there I − V Vᵀ = σ² Ψ⁻¹."""
+        q = self.loadings.shape[1]
+        if not q:
+            return np.zeros((len(index), channels, 0))
+        w = self.loadings[k].reshape(q, -1, channels)[:, index].reshape(q, -1)
+        root = cholesky(np.linalg.inv(self.noise * np.eye(q) + w @ w.T), lower=True)
+        return (w.T @ root).reshape(len(index), channels, q)
+
+    def offset(self, k):
+        """The part of the distance to cluster k that no image changes."""
+        q, n = self.loadings.shape[1:]
+        signal = np.eye(q) + self.loadings[k] @ self.loadings[k].T / self.noise
+        log_psi = n * np.log(2 * np.pi * self.noise) + np.linalg.slogdet(signal)[1]
+        return self.kappa / 2 * log_psi + self.flexibility - np.log(self.weights[k])
+
+
+def learn(members, base, n_modes, previous=None):
+    """Prior from the members of each cluster, None for one that has none.
+
+    Parameters
+    ----------
+    members : list of K `Members` or None
+    base : (2L, 2L), covariance of d under the fixed penalty where the scale s is 1
+    n_modes : appearance modes q, fewer where there are too few images
+    previous : Prior whose κ stays, so that objectives compare; None measures it
+    """
+    used = [k for k, m in enumerate(members) if m is not None]
+    own = [members[k] for k in used]
+    sizes = np.array([m.weights.sum() for m in own], np.float64)
+    share, n = sizes / sizes.sum(), own[0].residuals.shape[1]
+    total = sum(len(m.weights) for m in own)
+    q = min(n_modes, total // (IMAGES_PER_MODE * len(members)), n - 1)
+    found = [_appearance(m, q) for m in own]
+    spectrum = np.stack([f.variances for f in found])
+    left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
+    noise = max(float(left) / (n - q), TINY)
+    kappa = _independent(found, share, n - q) if previous is None else previous.kappa
+    values = (1 - TYING) * spectrum + TYING * (share @ spectrum)
+    loadings = np.zeros((len(members), q, n))
+    for k, f, v in zip(used, found, values, strict=True):
+        loadings[k] = np.sqrt(np.maximum(v - noise, 0))[:, None] * f.directions
+    scale = noise / kappa
+    spread = [_second_moment(m, scale) for m in own]
+    ndim = len(base)
+    pooled = (sum(spread) + ndim * scale * base) / (sizes.sum() + ndim)
+    covariance = np.repeat(pooled[None], len(members), 0)
+    for k, s, size in zip(used, spread, sizes, strict=True):
+        covariance[k] = (s + PSEUDO * pooled) / (size + PSEUDO)
+    weights = np.ones(len(members))
+    weights[used] += sizes
+    flexibility = sum(
+        p * np.linalg.slogdet(np.eye(ndim) + covariance[k] @ m.normal / scale)[1] / 2
+        for k, m, p in zip(used, own, share, strict=True)
+    )
+    return Prior(covariance, loadings, noise, weights / weights.sum(), kappa, float(flexibility))
+
+
+@dataclass(frozen=True)
+class _Modes:
+    """Leading directions (q, n), variances (q,), trace and squared norm of a covariance."""
+
+    directions: np.ndarray
+    variances: np.ndarray
+    trace: float
+    squared_norm: float
+
+
+def _appearance(members, q):
+    """Principal components of the residuals of one cluster, about zero."""
+    step = slice(None, None, -(-len(members.weights) // TEACHERS))
+    w = members.weights[step]
+    x = members.residuals[step] * np.sqrt(w / w.sum())[:, None]
+    wide = len(x) < x.shape[1]
+    gram = (x @ x.T if wide else x.T @ x).astype(np.float64)
+    found = min(q, len(gram))
+    variances, directions = np.zeros(q), np.zeros((q, x.shape[1]))
+    if found:
+        values, vectors = eigh(gram, subset_by_index=(len(gram) - found, len(gram) - 1))
+        values, vectors = np.maximum(values[::-1], 0), vectors.T[::-1]
+        variances[:found] = values
+        directions[:found] = (
+            vectors @ x / np.sqrt(np.maximum(values, TINY))[:, None] if wide else vectors
+        )
+    return _Modes(directions, variances, float(np.trace(gram)), float((gram**2).sum()))
+
+
+def _independent(found, share, n):
+    """κ: independent errors for each of n pixels, (Σ λ)² / Σ λ² of what the modes leave over."""
+    left = [f.trace - f.variances.sum() for f in found]
+    squares = [f.squared_norm - (f.variances**2).sum() for f in found]
+    ratio = [a**2 / max(b, TINY) for a, b in zip(left, squares, strict=True)]
+    return float(np.clip(share @ ratio, 1.0, n)) / n
+
+
+def _second_moment(m, scale):
+    """Σ w (d dᵀ + posterior covariance of d), the latter by Laplace's method."""
+    d = m.displacements.astype(np.float64)
+    posterior = scale * np.linalg.inv(m.normal + m.penalty)
+    return (d * m.weights[:, None]).T @ d + m.weights.sum() * posterior

@@ -1,0 +1,246 @@
+"""The learned prior: likelihood by scipy, what it learns from a known model, the fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import bars, digits
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal, ortho_group
+
+from stkm import AffineKMeans, STKMeans, learning, prior, solvers
+from stkm.prior import Members, Prior, learn
+from stkm.warp import Warp
+
+
+def example(k=2, ndim=4, n=12, q=2, seed=0):
+    """A prior of k clusters for n values and ndim displacements."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(k, ndim, 3 * ndim))
+    return Prior(a @ a.swapaxes(1, 2) / ndim, rng.normal(size=(k, q, n)), 0.3,
+                 np.array([0.25, 0.75]), 0.4, 1.7)  # fmt: skip
+
+
+def sample(model, k, size, rng, normal):
+    """Members of cluster k drawn from the model, whose displacements are all but known."""
+    ndim, n = len(model.covariance[k]), model.loadings.shape[2]
+    psi = model.loadings[k].T @ model.loadings[k] + model.noise * np.eye(n)
+    return Members(
+        rng.multivariate_normal(np.zeros(n), psi, size),
+        rng.multivariate_normal(np.zeros(ndim), model.covariance[k], size),
+        np.ones(size),
+        normal * np.eye(ndim),
+        np.eye(ndim),
+    )
+
+
+# ---------------------------------------------------------------- the likelihood
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_distance_is_minus_the_log_likelihood(channels):
+    """2s times the terms of r and d is what the solver minimises; the rest is the offset."""
+    p, rng = example(), np.random.default_rng(1)
+    r, d, n = rng.normal(size=12), rng.normal(size=4), 12
+    for k in range(2):
+        psi = p.loadings[k].T @ p.loadings[k] + p.noise * np.eye(n)
+        v = p.modes(k, np.arange(n // channels), channels).reshape(n, -1)
+        assert_allclose(np.eye(n) - v @ v.T, p.noise * np.linalg.inv(psi), atol=1e-10)
+        f = r @ r - ((r @ v) ** 2).sum() + d @ p.penalty(k) @ d
+        expected = (
+            -p.kappa * multivariate_normal(np.zeros(n), psi).logpdf(r)
+            + d @ np.linalg.inv(p.covariance[k]) @ d / 2
+            + p.flexibility
+            - np.log(p.weights[k])
+        )
+        assert f / (2 * p.scale) + p.offset(k) == pytest.approx(expected, rel=1e-9)
+
+
+def test_modes_at_some_pixels_are_those_of_the_marginal():
+    p, index = example(), np.array([1, 4, 5, 11])
+    w = p.loadings[0][:, index]
+    v = p.modes(0, index, 1)[:, 0]
+    expected = p.noise * np.linalg.inv(w.T @ w + p.noise * np.eye(4))
+    assert_allclose(np.eye(4) - v @ v.T, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_the_solvers_gradient_knows_the_modes(channels):
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        w = Warp.tps((9, 8), landmarks=3)
+        grid = solvers.make_grid(w, np.eye(9), dtype=np.float64)
+        v = np.linalg.qr(rng.normal(size=(72 * channels, 3)))[0] * [0.9, 0.7, 0.2]
+        q = rng.normal(size=(18, 18))
+        grid = grid._replace(
+            penalty=jnp.asarray(q @ q.T), modes=jnp.asarray(v.reshape(72, channels, 3))
+        )
+        x, t = rng.random((2, 4, 9, 8, channels))
+        d = rng.normal(0, 0.6, (4, 18))
+        source = solvers.source_of(x)
+        f, g = solvers.evaluate(source, t, jnp.asarray(d), grid)
+        r = np.asarray(w(x, np.swapaxes(d.reshape(4, 2, 9), 1, 2)) - t).reshape(4, -1)
+        expected = (r**2).sum(1) - ((r @ v) ** 2).sum(1) + np.einsum("ni,ij,nj->n", d, q @ q.T, d)
+        assert_allclose(f, expected, rtol=1e-9)
+        for i in (0, 7, 17):
+            e = 1e-6 * np.eye(18)[i]
+            up, down = (solvers.evaluate(source, t, jnp.asarray(d + s), grid)[0] for s in (e, -e))
+            assert_allclose(2 * np.asarray(g)[:, i], (up - down) / 2e-6, rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------- what is learned
+
+
+def test_a_known_model_is_learned_back():
+    rng, truth = np.random.default_rng(0), example(n=30, ndim=6)
+    axes = ortho_group.rvs(30, random_state=0)[:2] * np.sqrt([[3.0], [1.5]])
+    truth = Prior(truth.covariance, np.stack([axes, axes[:, ::-1]]), 0.3, truth.weights, 1.0, 0.0)
+    members = [sample(truth, k, 12000, rng, normal=1e6) for k in range(2)]
+    found = learn(members, np.eye(6), 2)
+    assert found.noise == pytest.approx(0.3, rel=0.03)
+    for k in range(2):
+        for ours, theirs in zip(found.loadings[k], truth.loadings[k], strict=True):
+            assert abs(ours @ theirs) / (theirs @ theirs) == pytest.approx(1, abs=0.05)
+        scale = np.abs(truth.covariance[k]).max()
+        assert_allclose(found.covariance[k] / scale, truth.covariance[k] / scale, atol=0.06)
+    assert_allclose(found.weights, 0.5)
+    assert found.kappa == pytest.approx(1.0, abs=0.05)  # white noise: every pixel errs by itself
+
+
+def test_small_clusters_lean_on_the_pooled_model():
+    rng, truth = np.random.default_rng(0), example(n=20, ndim=4)
+    large, small = sample(truth, 0, 5000, rng, 1e6), sample(truth, 1, 5, rng, 1e6)
+    found = learn([large, small, None], np.eye(4), 2)
+    pooled = found.covariance[2]  # a cluster without images has the pooled one
+    scale = np.abs(pooled).max()
+    assert_allclose(found.covariance[1] / scale, pooled / scale, atol=0.1)
+    assert found.loadings.shape == (3, 2, 20) and not found.loadings[2].any()
+    assert found.weights[2] == pytest.approx(1 / 5008) and found.weights.sum() == pytest.approx(1)
+
+
+def test_the_spectrum_is_half_tied():
+    rng, base = np.random.default_rng(0), ortho_group.rvs(20, random_state=0)[:1]
+    loadings = np.stack([base * np.sqrt(8.0), base * np.sqrt(2.0)])
+    truth = Prior(np.stack([np.eye(2)] * 2), loadings, 0.1, np.ones(2) / 2, 1.0, 0.0)
+    found = learn([sample(truth, k, 8000, rng, 1e6) for k in range(2)], np.eye(2), 1)
+    variances = (found.loadings**2).sum((1, 2))
+    assert_allclose(variances, [(8 + 5) / 2, (2 + 5) / 2], rtol=0.06)
+
+
+def test_kappa_counts_independent_errors_and_stays():
+    rng = np.random.default_rng(0)
+    r = np.repeat(rng.normal(size=(4000, 10)), 4, axis=1)  # every value four times
+    m = Members(r, rng.normal(size=(4000, 2)), np.ones(4000), np.eye(2), np.eye(2))
+    found = learn([m], np.eye(2), 0)
+    assert found.kappa == pytest.approx(0.25, abs=0.01)
+    again = learn([Members(rng.normal(size=(4000, 40)), *list(vars(m).values())[1:])],
+                  np.eye(2), 0, previous=found)  # fmt: skip
+    assert again.kappa == found.kappa
+
+
+def test_weights_count_as_copies():
+    rng = np.random.default_rng(0)
+    r, d, w = rng.normal(size=(50, 9)), rng.normal(size=(50, 2)), rng.integers(1, 4, 50)
+    weighted = learn([Members(r, d, w.astype(float), np.eye(2), np.eye(2))], np.eye(2), 1)
+    copies = [np.repeat(a, w, axis=0) for a in (r, d)]
+    copied = learn([Members(*copies, np.ones(w.sum()), np.eye(2), np.eye(2))], np.eye(2), 1)
+    assert_allclose(weighted.covariance, copied.covariance, rtol=1e-9)
+    assert weighted.noise == pytest.approx(copied.noise)
+    assert_allclose(abs(weighted.loadings), abs(copied.loadings), rtol=1e-6, atol=1e-9)
+
+
+def test_fewer_modes_for_few_images():
+    rng = np.random.default_rng(0)
+
+    def modes(n):
+        m = Members(
+            rng.normal(size=(n, 30)), rng.normal(size=(n, 2)), np.ones(n), np.eye(2), np.eye(2)
+        )
+        return learn([m], np.eye(2), 8).loadings.shape[1]
+
+    assert [modes(n) for n in (5, 25, 100)] == [0, 2, 8]
+
+
+# ---------------------------------------------------------------- the fit
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X = digits()[:240]
+    return STKMeans(4, landmarks=4, n_swaps=1, n_init=1, max_iter=6, random_state=0).fit(X), X
+
+
+def test_learning_lowers_the_objective_and_ends_by_held_out_images(fitted):
+    km, _ = fitted
+    log = [e for e in km.history_ if e["stage"] == "learn"]
+    kept = [e for e in log if "undone" not in e]
+    objective, tested = ([e[key] for e in kept] for key in ("objective", "held_out"))
+    assert len(kept) >= 2
+    assert (np.diff(objective) < 1e-3 * abs(objective[0])).all()
+    assert (np.diff(tested) < 0).all()
+
+
+def test_labels_distances_and_probabilities_agree(fitted):
+    km, X = fitted
+    f = km.transform(X)
+    assert np.array_equal(km.labels_, f.argmin(1)) and np.array_equal(km.predict(X), km.labels_)
+    assert km.inertia_ == pytest.approx(f.min(1).sum(), rel=1e-5)
+    p = km.predict_proba(X)
+    assert_allclose(p.sum(1), 1, rtol=1e-6)
+    assert np.array_equal(p.argmax(1), km.labels_)
+    a = km.align(X)
+    assert_allclose(a.distances, f.min(1), rtol=1e-4, atol=1e-2)
+    assert (a.penalties >= 0).all()
+
+
+def test_modes_have_shape_order_and_scale(fitted):
+    km, _ = fitted
+    variances, fields = km.deformation_modes_
+    assert variances.shape == (4, 32) and fields.shape == (4, 32, 16, 2)
+    assert (np.diff(variances, axis=1) <= 1e-9).all() and (variances >= 0).all()
+    flat = np.swapaxes(fields, 2, 3).reshape(4, 32, 32)  # rows first, as in the covariance
+    assert_allclose(flat.swapaxes(1, 2) @ flat, km.prior_.covariance, atol=1e-8)
+    assert km.appearance_modes_.shape == (4, 5, 28, 28)  # taught by 216 images
+
+
+def test_the_fixed_penalty_has_no_modes_and_no_probabilities():
+    X, _ = bars(24)
+    km = STKMeans(3, landmarks=3, n_swaps=0, prior="fixed", random_state=0).fit(X)
+    assert km.prior_ is None and (km.transform(X) >= 0).all()
+    for call in (lambda: km.predict_proba(X), lambda: km.deformation_modes_,
+                 lambda: km.appearance_modes_):  # fmt: skip
+        with pytest.raises(ValueError, match="prior='learned'"):
+            call()
+
+
+def test_few_images_learn_too():
+    X, kinds = bars(9)
+    km = STKMeans(3, landmarks=3, n_swaps=1, random_state=0).fit(X)
+    assert np.isfinite(km.transform(X)).all() and km.prior_.loadings.shape[1] == 0
+
+
+def test_colour_learns():
+    X, _ = bars(45)
+    X = np.stack([X, 1 - X, 0 * X], -1)
+    km = STKMeans(3, landmarks=3, n_swaps=1, random_state=0).fit(X)
+    assert km.appearance_modes_.shape == (3, 1, 12, 12, 3)
+    assert np.array_equal(km.predict(X), km.labels_)
+
+
+def test_a_round_that_collapses_is_undone(monkeypatch):
+    monkeypatch.setattr(learning, "LARGEST", 0.5)  # every cluster counts as too large
+
+    X, _ = bars(30)
+    monkeypatch.setattr(
+        learning, "assign", lambda matcher, state, mask: state.labels.__setitem__(slice(None), 0)
+    )
+    km = STKMeans(3, landmarks=3, n_swaps=0, max_iter=2, random_state=0)
+    km.fit(X)
+    log = [e for e in km.history_ if e["stage"] == "learn"]
+    assert log[-1]["undone"] and log[-1]["largest"] == 30
+
+
+def test_affine_maps_and_the_papers_mode_learn_nothing():
+    assert "prior" not in AffineKMeans().get_params()
+    assert STKMeans.paper(3).prior == "fixed" and STKMeans().prior == "learned"
+    assert prior.TYING <= 1
