@@ -92,15 +92,13 @@ class _Source:
 
 
 class Target(NamedTuple):
-    """A centroid made ready: itself and its low-passed copy, inverse Hessians, grid.
+    """A centroid made ready: itself, its inverse Hessian and the grid.
 
     A distance is ``f / scale + offset``: with a learned prior minus a log-likelihood.
     """
 
     target: jax.Array
     inverse: jax.Array
-    rough: jax.Array
-    rough_inverse: jax.Array
     grid: solvers.Grid
     scale: float
     offset: float
@@ -180,23 +178,19 @@ class Matcher:
         With a prior, distances are those to cluster k.
         """
         t = jnp.asarray(np.asarray(target, np.float32)[None])
-        rough = jnp.asarray(low_pass(target[None], self.coarse)) if self.coarse else t
         grid, scale, offset = self.grid, 1.0, 0.0
         if prior is not None:
             grid = self.learned(prior, k)
             scale, offset = 2 * prior.scale, prior.offset(k)
-        return Target(
-            t,
-            solvers.inverse_hessian(t, grid),
-            rough,
-            solvers.inverse_hessian(rough, self.affine_grid),
-            grid,
-            scale,
-            offset,
-        )
+        return Target(t, solvers.inverse_hessian(t, grid), grid, scale, offset)
 
-    def _cold(self, index, p):
-        coarse = (self.blurred(index), p.rough, p.rough_inverse, self.affine_grid, self.n_coarse)
+    def _rough(self, target):
+        """The low-passed copy of a target for the affine stage, and its inverse Hessian."""
+        rough = jnp.asarray(low_pass(np.asarray(target), self.coarse)) if self.coarse else target
+        return rough, solvers.inverse_hessian(rough, self.affine_grid)
+
+    def _cold(self, index, p, rough):
+        coarse = (self.blurred(index), *rough, self.affine_grid, self.n_coarse)
         return solvers.gauss_newton_cold(
             self.source(index), p.target, p.inverse, coarse, self.lift, p.grid, self.n_cold
         )
@@ -209,9 +203,13 @@ class Matcher:
         del k  # only solvers with a memory of their own need to know which target it is
         pending = []
         where = np.arange(len(index))
+        rough = self._rough(prepared.target) if d is None else None
         for part, padded in batches(where, self.batch_size):
             rows = index[padded]
-            out = self._cold(rows, prepared) if d is None else self._warm(rows, prepared, d[padded])
+            if d is None:
+                out = self._cold(rows, prepared, rough)
+            else:
+                out = self._warm(rows, prepared, d[padded])
             pending.append((len(part), out))  # collected later: the device works meanwhile
         f = np.concatenate([np.asarray(o[0])[:n] for n, o in pending] or [np.zeros(0, np.float32)])
         moves = [np.asarray(o[1])[:n] for n, o in pending]

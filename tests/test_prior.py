@@ -166,7 +166,7 @@ def test_fewer_modes_for_few_images():
 
 @pytest.fixture(scope="module")
 def fitted():
-    X = digits()[:240]
+    X = digits()[:480]
     return STKMeans(4, landmarks=4, n_swaps=1, n_init=1, max_iter=6, random_state=0).fit(X), X
 
 
