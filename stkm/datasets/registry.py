@@ -18,6 +18,18 @@ MODULES = {
     "mnist5k": "mnist5k",
     "affine_mnist": "warped",
     "diffeo_mnist": "warped",
+    "audio_mnist": "speech",
+    "audio_mnist_4": "speech",
+    "fsdd": "speech",
+    "emnist_letters": "letters",
+    "emnist_letters_am": "letters",
+    "az_letters": "letters",
+    "rock_paper_scissors": "photographs",
+    "rock_paper_scissors_full": "photographs",
+    "face10": "photographs",
+    "face10_full": "photographs",
+    "arabic_char": "arabic",
+    "usps": "usps",
 }
 
 
