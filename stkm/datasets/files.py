@@ -152,6 +152,12 @@ def obtain(
     """
     folder = folder or dataset
     partial: list[dict[str, Path]] = []
+
+    def instead(choice: Sequence[RawFile]) -> str:
+        others = [other for other in choices if other is not choice]
+        lines = [line for other in others for line in ("Or, instead:", *_listed(other))]
+        return "\n".join(lines + ([alternative] if alternative else []))
+
     for choice in choices:
         found = {raw.name: path for raw in choice if (path := find(folder, raw)) is not None}
         if len(found) == len(choice):
@@ -160,9 +166,22 @@ def obtain(
     for choice, found in zip(choices, partial, strict=True):
         missing = [raw for raw in choice if raw.name not in found]
         if all(raw.url for raw in missing):
-            return found | download(dataset, missing, alternative, folder=folder)
+            return found | download(dataset, missing, instead(choice), folder=folder)
     reason = "no file was found, and none can be downloaded"
-    raise unavailable(dataset, choices[0], reason, alternative, folder=folder)
+    raise unavailable(dataset, choices[0], reason, instead(choices[0]), folder=folder)
+
+
+def _listed(files: Iterable[RawFile]) -> list[str]:
+    """Return the lines of a message that name each file, its sum and its publisher."""
+    return [
+        line
+        for raw in files
+        for line in (
+            f"  {raw.name}",
+            f"    SHA-256      {raw.sha256}",
+            f"    published at {raw.published}",
+        )
+    ]
 
 
 def unavailable(
@@ -192,13 +211,8 @@ def unavailable(
     lines = [
         f"data set {dataset!r} is not on this machine: {reason}.",
         f"Put these files into {raw_folder(folder)} (STKM_DATA_DIR/{folder}):",
+        *_listed(files),
     ]
-    for raw in files:
-        lines += [
-            f"  {raw.name}",
-            f"    SHA-256      {raw.sha256}",
-            f"    published at {raw.published}",
-        ]
     return DatasetUnavailable("\n".join(lines + ([alternative] if alternative else [])))
 
 

@@ -151,6 +151,16 @@ LETTERS_AM = Spec(
     homepage="https://www.nist.gov/itl/products-and-services/emnist-dataset",
     read=_read_part,
     raw_files=(_PART,),
+    content={
+        "train": (
+            "3f9ef1d76d29582fce028dc4d2f08fd3c02407818c34b2edbc86228781d379cb",
+            "e37b9697556058e5a626ffff8abc7ea8c2a83539275a2ddb432342ee5564bf17",
+        ),
+        "test": (
+            "a726e6956ba2d145d2080ace143318b1904a047c270c795b7f206e58e025b4c0",
+            "d25bbc04fe0f60612acf315aa2a2d25a37b9b2277578510d063a1d3f1a7aa721",
+        ),
+    },
     parameters={"seed": _SEED},
     differs=(
         "10 000 of 145 600 images, 13 of 26 classes, and a split of our own: a score on 13 "
@@ -185,6 +195,16 @@ CAPITALS = Spec(
     homepage="https://github.com/jExbrayat/recognize-handwritten-letters",
     read=_read_capitals,
     raw_files=(_CAPITALS,),
+    content={
+        "train": (
+            "fbd68a1d5dcd5c3dedcba25da2940937be83112e8f6acc957bcb81476bc59e08",
+            "1b89c1cb5e7b4c2077182f92a7b64e8b5013802d48f7700dc5bfaa700128e730",
+        ),
+        "test": (
+            "f09d5629ba2c9d593c698724afbddae76b96a4bc25ec79f32f712cc8c5fb07b3",
+            "f6bb24e100fd947e9e5f5453265b3c5ca032a7b6087fcd11068b279c1c7b81ae",
+        ),
+    },
     parameters={"seed": _SEED},
     differs=(
         "not E-MNIST: capitals only, other cropping and smoothing, 115 images a class, and a "
