@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import json
 import os
 import struct
 import time
@@ -26,6 +27,7 @@ from stkm.datasets import (
     files,
     letters,
     load_dataset,
+    overview,
     photographs,
     prepare,
     raw,
@@ -131,6 +133,29 @@ def test_a_part_or_a_stand_in_says_so_wherever_it_is_named():
     for name in ("rock_paper_scissors", "face10", "face10_full"):
         height, width = describe(name)["image_shape"][:2]
         assert f"{height}×{width}" in describe(name)["origin"]  # the size stands in the table
+
+
+def test_the_overview_has_a_row_for_every_set():
+    rows = {row["name"]: row for row in overview.rows()}
+    assert json.loads(json.dumps(rows)) == rows
+    assert set(rows) == set(registry.available())
+    for name, paper in overview.PAPER.items():
+        row = rows[name]
+        same = {k: row["ours"][k] for k in ("train", "test", "classes")}
+        assert same == {k: paper[k] for k in same}
+        if row["ours"]["size"] != paper["size"]:
+            assert rows[f"{name}_full"]["ours"]["size"] == paper["size"]
+    assert rows["fsdd"]["paper"] is None and rows["audio_mnist_4"]["paper"] is None
+    # nothing is here but what needs no file
+    assert {name for name, row in rows.items() if row["here"]} == set(overview.EMBEDDED)
+    path = files.raw_folder("face10") / "face10.npz"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    (row,) = overview.rows(["face10"])
+    text = overview.markdown([row, rows["usps"]])
+    assert row["here"] and "| yes |" in text and "| missing |" in text
+    assert "| — | 7 291 / 2 007, 16×16, 10 classes |" in text
+    assert len({line.count("|") for line in text.splitlines()}) == 1
 
 
 def test_the_split_of_the_faces_is_the_published_one():

@@ -167,7 +167,7 @@ _IMAGE = (
     "Log-magnitude spectrograms, 64 mel bands (low at the bottom) × 24 columns of 40 ms, 50 dB "
     "below the loudest cell to black."
 )
-_DIFFERS = "the paper does not say how its 64×24 spectrograms are computed; ours are"
+_DIFFERS = "the paper states the size of its spectrograms, 64×24, and no more; all else is ours"
 
 
 def _spec(name: str, **words) -> Spec:
@@ -196,7 +196,7 @@ SPECS = (
         homepage=_HOME,
         read=_read_all,
         parameters={"seed": _SEED, **PARAMETERS},
-        differs=f"{_DIFFERS}; the split is ours, of the paper's sizes",
+        differs=f"{_DIFFERS}, the split of the paper's sizes too",
     ),
     _spec(
         "audio_mnist_4",
