@@ -426,11 +426,23 @@ def test_the_two_sizes_of_the_faces_are_the_same_pictures():
         assert np.abs(means - small[split][0][::10]).max() <= 3
 
 
+def test_a_set_at_another_size():
+    assert registry.at_size("face10", (288, 384)) == "face10_full"
+    assert registry.at_size("face10_full", [72, 96]) == "face10"
+    assert registry.at_size("rock_paper_scissors", 300) == "rock_paper_scissors_full"
+    assert registry.at_size("usps", 16) == "usps"
+    for size in (300, (384, 288), True, "full", (72,), 72.0):
+        with pytest.raises(ValueError, match=r"kept at .*\(72, 96\) or \(288, 384\)"):
+            load_dataset("face10", "test", size=size)
+    with pytest.raises(ValueError, match="unknown data set"):
+        load_dataset("face11", size=300)
+
+
 def test_colour_goes_through_the_records(monkeypatch):
     arrays = needs("face10")
     monkeypatch.setenv("STKM_DATA_DIR", str(HERE))
     assert prepare("face10")["splits"] == {"train": 273, "test": 117}
-    data = load_dataset("face10", "test")
+    data = load_dataset("face10", "test", size=(72, 96))
     assert np.array_equal(data.images, arrays["test"][0])
     assert data.class_names[0] == "-90" and data.class_names[6:8] == ("0", "+15")
     assert data.source == "117 test images of Face-10 (Pointing'04 heads) at 72×96"

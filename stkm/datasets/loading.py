@@ -40,7 +40,13 @@ def _source(spec: Spec, splits: list[str], taken: int) -> str:
     return f"{part}{spaced(total)} {words} of {spec.origin}"
 
 
-def load_dataset(name: str, split: str | None = None, *, limit: int | None = None) -> Dataset:
+def load_dataset(
+    name: str,
+    split: str | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    limit: int | None = None,
+) -> Dataset:
     """Return the images and labels of a data set, preparing it if need be.
 
     Parameters
@@ -49,6 +55,10 @@ def load_dataset(name: str, split: str | None = None, *, limit: int | None = Non
         One of `available()`.
     split : {"train", "test"}, optional
         None: the training images followed by the test images.
+    size : int or (int, int), optional
+        Side, or (height, width), of the images.  The photographs are kept at
+        two sizes, as `face10` and `face10_full` say; no set is scaled here.
+        None: the size that belongs to the name.
     limit : int, optional
         Take only that many images: a stratified subset by a fixed seed, in the
         order of the whole; a smaller one is part of a larger one.  All images
@@ -61,13 +71,13 @@ def load_dataset(name: str, split: str | None = None, *, limit: int | None = Non
     Raises
     ------
     ValueError
-        If the name, the split or the limit is not one of the above.
+        If the name, the split, the size or the limit is not one of the above.
     DatasetUnavailable
         If raw files are missing and can't be downloaded.
     ChecksumError
         If a raw or prepared file is not the expected one.
     """
-    spec = registry.spec(name)
+    spec = registry.spec(name if size is None else registry.at_size(name, size))
     if split is not None and split not in spec.class_counts:
         known = ", ".join(map(repr, spec.class_counts))
         raise ValueError(f"unknown split {split!r} of {name!r}: choose {known} or None")
