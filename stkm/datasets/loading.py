@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,11 @@ def _source(spec: Spec, splits: list[str], taken: int) -> str:
     words = kind[splits[0]] if len(splits) == 1 else "images (training and test)"
     part = f"{spaced(taken)} of the " if taken < total else ""
     return f"{part}{spaced(total)} {words} of {spec.origin}"
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Return the parts end to end; a single one as it is, since it may be large."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def load_dataset(
@@ -85,11 +89,10 @@ def load_dataset(
         isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1
     ):
         raise ValueError(f"limit is {limit!r}; it must be a whole number of at least 1, or None")
-    data = verified_npz(spec)
     splits = list(spec.class_counts) if split is None else [split]
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+    with np.load(verified_npz(spec), allow_pickle=False) as stored:  # reads what is asked for
         images, labels = (
-            np.concatenate([stored[f"{part}_{s}"] for s in splits]) for part in ("images", "labels")
+            _joined([stored[f"{part}_{s}"] for s in splits]) for part in ("images", "labels")
         )
     if limit is not None and limit < len(labels):
         rows = stratified_subset(labels, int(limit), _LIMIT_SEED)
