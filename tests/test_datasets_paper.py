@@ -5,7 +5,10 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import struct
+import subprocess
+import sys
 import time
 import wave
 import zipfile
@@ -465,6 +468,34 @@ def test_s10_no_file_and_no_network_for(name, no_network):
     assert all(raw.sha256 in text and raw.published in text for raw in named)
     assert "SHA-256" in text and "published at" in text
     assert not folder.exists()
+
+
+def test_s10_without_any_network_interface():
+    """In a network namespace of its own: prepared and loaded, and a missing set is named."""
+    apart = ["unshare", "--map-root-user", "--net"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*apart, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("this machine lets no test have a network namespace of its own")
+    needs("az_letters")
+    code = (
+        "import os, socket, sys\n"
+        "assert [name for _, name in socket.if_nameindex()] in ([], ['lo'])\n"
+        "def guard(event, args):\n"
+        "    assert event not in ('socket.connect', 'socket.getaddrinfo'), event\n"
+        "sys.addaudithook(guard)\n"
+        "from stkm.datasets import load_dataset\n"
+        "print(len(load_dataset('az_letters')))\n"
+        "os.environ['STKM_DATA_DIR'] += '/nowhere'\n"
+        "try: load_dataset('usps')\n"
+        "except FileNotFoundError as error: print(error)\n"
+    )
+    env = {**os.environ, "STKM_DATA_DIR": str(HERE), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*apart, sys.executable, "-c", code], env=env, capture_output=True,
+                          text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2990\n") and "usps.npz" in done.stdout
 
 
 @pytest.mark.parametrize("name", sorted(set(COUNTS) - {"audio_mnist"}))
