@@ -15,6 +15,7 @@ size than expected is refused before it is decoded.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,9 @@ _LIMIT = 4 * 2**20
 _Source = tuple[Arrays, list[dict[str, str]]]
 
 
-def _read_pictures(path: Path, pattern: str, full: tuple[int, int], size: tuple[int, int]):
+def _read_pictures(
+    path: Path, pattern: str, full: tuple[int, int], size: tuple[int, int]
+) -> tuple[list[re.Match], np.ndarray]:
     """Return the matches of the names and the pictures (N, H, W, 3), by name."""
     matches, pictures = [], []
     for match, data in members(path, pattern, _LIMIT):
@@ -107,7 +110,10 @@ def _read_hands(size: tuple[int, int]) -> _Source:
     return arrays, provenance
 
 
-def _hands(name: str, title: str, size: tuple[int, int], raw: tuple[RawFile, ...], differs: str):
+def _hands(
+    name: str, title: str, size: tuple[int, int], raw: tuple[RawFile, ...], differs: str
+) -> Spec:
+    """Return the description of the hands at one size."""
     height, width = size
     return Spec(
         name=name,
@@ -187,7 +193,10 @@ def _read_faces(size: tuple[int, int]) -> _Source:
     return arrays, [{"file": file, "sha256": sum_}]
 
 
-def _faces(name: str, title: str, size: tuple[int, int], raw: tuple[RawFile, ...], differs: str):
+def _faces(
+    name: str, title: str, size: tuple[int, int], raw: tuple[RawFile, ...], differs: str
+) -> Spec:
+    """Return the description of the heads at one size."""
     height, width = size
     return Spec(
         name=name,
