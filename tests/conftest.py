@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,17 @@ def copy_project(target: Path) -> Path:
 def tmp_project(tmp_path: Path) -> Path:
     """A copy of the project that a test may change and run in."""
     return copy_project(tmp_path / "project")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Let no connection and no look-up of a host name succeed."""
+
+    def refuse(*args, **kwargs):
+        raise OSError("network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 def command(project: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess:

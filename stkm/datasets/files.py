@@ -11,7 +11,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stkm import paths
@@ -19,9 +19,12 @@ from stkm.datasets.errors import ChecksumError, DatasetUnavailable
 from stkm.datasets.spec import RawFile
 
 __all__ = [
+    "ADVICE",
     "check",
     "download",
     "file_sha256",
+    "find",
+    "obtain",
     "raw_folder",
     "tfds_cache",
     "tfds_download",
@@ -32,6 +35,9 @@ __all__ = [
 _PROBE_SECONDS = 6.0
 """Longest wait for the publisher's first answer: with no network the caller
 is told what to do within seconds, whatever the resolver's own time limits."""
+
+ADVICE = "Move it away, or replace it by the right one."
+"""What to do about a raw file that is another one than expected."""
 
 
 def raw_folder(dataset: str) -> Path:
@@ -94,8 +100,97 @@ def tfds_download(raw: RawFile) -> Path | None:
     return None
 
 
+def find(folder: str, raw: RawFile) -> Path | None:
+    """Return the checked copy of a raw file on this machine, or None.
+
+    Parameters
+    ----------
+    folder : str
+        Name of its folder below ``STKM_DATA_DIR``, looked in first; then come
+        the downloads of tensorflow-datasets.
+    raw : RawFile
+
+    Raises
+    ------
+    ChecksumError
+        If the folder has a file of this name that is another one.
+    """
+    path = raw_folder(folder) / raw.name
+    if path.is_file():
+        check(path, raw.sha256, ADVICE)
+        return path
+    return tfds_download(raw)
+
+
+def obtain(
+    dataset: str,
+    choices: Sequence[Sequence[RawFile]],
+    *,
+    folder: str | None = None,
+    alternative: str = "",
+) -> dict[str, Path]:
+    """Return the paths, by name, of the first choice of raw files that can be had.
+
+    Parameters
+    ----------
+    dataset : str
+        Name of the data set.
+    choices : sequence of sequences of RawFile
+        Each is enough to make the set.  The first that is wholly on this
+        machine counts; if there is none, the first that has addresses is
+        downloaded.
+    folder : str, optional
+        Where the files belong below ``STKM_DATA_DIR``, if not in a folder of
+        the set's name.
+    alternative : str
+        See `unavailable`.
+
+    Raises
+    ------
+    DatasetUnavailable, ChecksumError
+        As `download` and `find` raise them.
+    """
+    folder = folder or dataset
+    partial: list[dict[str, Path]] = []
+
+    def instead(choice: Sequence[RawFile]) -> str:
+        others = [other for other in choices if other is not choice]
+        lines = [line for other in others for line in ("Or, instead:", *_listed(other))]
+        return "\n".join(lines + ([alternative] if alternative else []))
+
+    for choice in choices:
+        found = {raw.name: path for raw in choice if (path := find(folder, raw)) is not None}
+        if len(found) == len(choice):
+            return found
+        partial.append(found)
+    for choice, found in zip(choices, partial, strict=True):
+        missing = [raw for raw in choice if raw.name not in found]
+        if all(raw.url for raw in missing):
+            return found | download(dataset, missing, instead(choice), folder=folder)
+    reason = "no file was found, and none can be downloaded"
+    raise unavailable(dataset, choices[0], reason, instead(choices[0]), folder=folder)
+
+
+def _listed(files: Iterable[RawFile]) -> list[str]:
+    """Return the lines of a message that name each file, its sum and its publisher."""
+    return [
+        line
+        for raw in files
+        for line in (
+            f"  {raw.name}",
+            f"    SHA-256      {raw.sha256}",
+            f"    published at {raw.published}",
+        )
+    ]
+
+
 def unavailable(
-    dataset: str, files: Iterable[RawFile], reason: str, alternative: str = ""
+    dataset: str,
+    files: Iterable[RawFile],
+    reason: str,
+    alternative: str = "",
+    *,
+    folder: str | None = None,
 ) -> DatasetUnavailable:
     """Return the error that says which file to put where.
 
@@ -109,17 +204,15 @@ def unavailable(
         Why they could not be had.
     alternative : str
         Another way to provide the same images, added at the end.
+    folder : str, optional
+        Name of the folder below ``STKM_DATA_DIR``; without it `dataset`.
     """
+    folder = folder or dataset
     lines = [
         f"data set {dataset!r} is not on this machine: {reason}.",
-        f"Put these files into {raw_folder(dataset)} (STKM_DATA_DIR/{dataset}):",
+        f"Put these files into {raw_folder(folder)} (STKM_DATA_DIR/{folder}):",
+        *_listed(files),
     ]
-    for raw in files:
-        lines += [
-            f"  {raw.name}",
-            f"    SHA-256      {raw.sha256}",
-            f"    published at {raw.published}",
-        ]
     return DatasetUnavailable("\n".join(lines + ([alternative] if alternative else [])))
 
 
@@ -146,7 +239,9 @@ def _no_answer(url: str) -> str | None:
     return said[0] or None
 
 
-def download(dataset: str, files: Iterable[RawFile], alternative: str = "") -> dict[str, Path]:
+def download(
+    dataset: str, files: Iterable[RawFile], alternative: str = "", *, folder: str | None = None
+) -> dict[str, Path]:
     """Download raw files into the data set's folder.
 
     Parameters
@@ -156,6 +251,8 @@ def download(dataset: str, files: Iterable[RawFile], alternative: str = "") -> d
     files : iterable of RawFile
         Each with a `url`.
     alternative : str
+        See `unavailable`.
+    folder : str, optional
         See `unavailable`.
 
     Returns
@@ -176,24 +273,23 @@ def download(dataset: str, files: Iterable[RawFile], alternative: str = "") -> d
         import pooch
     except ImportError as error:
         reason = "downloading needs pooch (pip install 'stkm[data]')"
-        raise unavailable(dataset, files, reason, alternative) from error
+        raise unavailable(dataset, files, reason, alternative, folder=folder) from error
     if reason := _no_answer(files[0].url):
-        raise unavailable(
-            dataset, files, f"no file was found, and downloading failed ({reason})", alternative
-        )
+        reason = f"no file was found, and downloading failed ({reason})"
+        raise unavailable(dataset, files, reason, alternative, folder=folder)
     pooch.get_logger().setLevel("WARNING")
-    folder = raw_folder(dataset)
+    target = raw_folder(folder or dataset)
     found = {}
     for raw in files:
         fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)
         try:
             found[raw.name] = Path(
-                pooch.retrieve(raw.url, f"sha256:{raw.sha256}", raw.name, folder, downloader=fetch)
+                pooch.retrieve(raw.url, f"sha256:{raw.sha256}", raw.name, target, downloader=fetch)
             )
         except OSError as error:
             reason = f"the download of {raw.url} failed ({error})"
             still = [raw for raw in files if raw.name not in found]
-            raise unavailable(dataset, still, reason, alternative) from error
+            raise unavailable(dataset, still, reason, alternative, folder=folder) from error
         except ValueError as error:  # pooch's word for another checksum
             raise ChecksumError(f"{raw.url} gave another file: {error}") from error
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,18 @@ def _source(spec: Spec, splits: list[str], taken: int) -> str:
     return f"{part}{spaced(total)} {words} of {spec.origin}"
 
 
-def load_dataset(name: str, split: str | None = None, *, limit: int | None = None) -> Dataset:
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Return the parts end to end; a single one as it is, since it may be large."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def load_dataset(
+    name: str,
+    split: str | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    limit: int | None = None,
+) -> Dataset:
     """Return the images and labels of a data set, preparing it if need be.
 
     Parameters
@@ -49,6 +59,10 @@ def load_dataset(name: str, split: str | None = None, *, limit: int | None = Non
         One of `available()`.
     split : {"train", "test"}, optional
         None: the training images followed by the test images.
+    size : int or (int, int), optional
+        Side, or (height, width), of the images.  The photographs are kept at
+        two sizes, as `face10` and `face10_full` say; no set is scaled here.
+        None: the size that belongs to the name.
     limit : int, optional
         Take only that many images: a stratified subset by a fixed seed, in the
         order of the whole; a smaller one is part of a larger one.  All images
@@ -61,13 +75,13 @@ def load_dataset(name: str, split: str | None = None, *, limit: int | None = Non
     Raises
     ------
     ValueError
-        If the name, the split or the limit is not one of the above.
+        If the name, the split, the size or the limit is not one of the above.
     DatasetUnavailable
         If raw files are missing and can't be downloaded.
     ChecksumError
         If a raw or prepared file is not the expected one.
     """
-    spec = registry.spec(name)
+    spec = registry.spec(name if size is None else registry.at_size(name, size))
     if split is not None and split not in spec.class_counts:
         known = ", ".join(map(repr, spec.class_counts))
         raise ValueError(f"unknown split {split!r} of {name!r}: choose {known} or None")
@@ -75,11 +89,10 @@ def load_dataset(name: str, split: str | None = None, *, limit: int | None = Non
         isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1
     ):
         raise ValueError(f"limit is {limit!r}; it must be a whole number of at least 1, or None")
-    data = verified_npz(spec)
     splits = list(spec.class_counts) if split is None else [split]
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+    with np.load(verified_npz(spec), allow_pickle=False) as stored:  # reads what is asked for
         images, labels = (
-            np.concatenate([stored[f"{part}_{s}"] for s in splits]) for part in ("images", "labels")
+            _joined([stored[f"{part}_{s}"] for s in splits]) for part in ("images", "labels")
         )
     if limit is not None and limit < len(labels):
         rows = stratified_subset(labels, int(limit), _LIMIT_SEED)

@@ -8,13 +8,13 @@ prepared ``mnist``), the publisher.
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 from pathlib import Path
 
 import numpy as np
 
 from stkm.datasets import files
+from stkm.datasets.raw import load_npz, splits_of
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS", "read_idx"]
@@ -56,8 +56,6 @@ _NPZ = RawFile(
     "no public address: the same images as the four files, in one",
 )
 
-_ADVICE = "Move it away, or replace it by the right one."
-
 
 def read_idx(data: bytes, name: str) -> np.ndarray:
     """Return the array in an IDX file of unsigned bytes, gzip-compressed or not.
@@ -89,13 +87,8 @@ def read_idx(data: bytes, name: str) -> np.ndarray:
 
 def _read_npz(path: Path) -> tuple[Arrays, list[dict[str, str]]]:
     """Read the four arrays from ``mnist.npz``, whose sum is checked first."""
-    found = files.check(path, _NPZ.sha256, _ADVICE)
-    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-        arrays = {
-            split: (stored[f"x_{split}"], stored[f"y_{split}"].astype(np.int64))
-            for split in ("train", "test")
-        }
-    return arrays, [{"file": _NPZ.name, "sha256": found}]
+    found = files.check(path, _NPZ.sha256, files.ADVICE)
+    return splits_of(load_npz(path)), [{"file": _NPZ.name, "sha256": found}]
 
 
 def _read_idx_files(found: dict[str, Path]) -> tuple[Arrays, list[dict[str, str]]]:
@@ -119,7 +112,7 @@ def _read() -> tuple[Arrays, list[dict[str, str]]]:
     found = {}
     for raw in _IDX.values():
         if (folder / raw.name).is_file():
-            files.check(folder / raw.name, raw.sha256, _ADVICE)
+            files.check(folder / raw.name, raw.sha256, files.ADVICE)
             found[raw.name] = folder / raw.name
         elif (copy := files.tfds_download(raw)) is not None:
             found[raw.name] = copy

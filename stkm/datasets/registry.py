@@ -11,13 +11,25 @@ from importlib import import_module
 
 from stkm.datasets.spec import Spec
 
-__all__ = ["available", "spec"]
+__all__ = ["at_size", "available", "spec"]
 
 MODULES = {
     "mnist": "mnist",
     "mnist5k": "mnist5k",
     "affine_mnist": "warped",
     "diffeo_mnist": "warped",
+    "audio_mnist": "speech",
+    "audio_mnist_4": "speech",
+    "fsdd": "speech",
+    "emnist_letters": "letters",
+    "emnist_letters_am": "letters",
+    "az_letters": "letters",
+    "rock_paper_scissors": "photographs",
+    "rock_paper_scissors_full": "photographs",
+    "face10": "photographs",
+    "face10_full": "photographs",
+    "arabic_char": "arabic",
+    "usps": "usps",
 }
 
 
@@ -40,3 +52,25 @@ def spec(name: str) -> Spec:
         raise ValueError(f"unknown data set {name!r}: known are {', '.join(MODULES)}{hint}")
     module = import_module(f"stkm.datasets.{MODULES[name]}")
     return next(spec for spec in module.SPECS if spec.name == name)
+
+
+def at_size(name: str, size: int | tuple[int, int]) -> str:
+    """Return the name under which the set `name` is kept at (height, width) `size`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such set, or it is not kept at this size; the message
+        lists the sizes.
+    """
+    spec(name)
+    base = name.removesuffix("_full")
+    kept = {
+        spec(other).image_shape[:2]: other for other in (base, f"{base}_full") if other in MODULES
+    }
+    whole = isinstance(size, int) and not isinstance(size, bool)
+    wanted = (size, size) if whole else tuple(size) if isinstance(size, (tuple, list)) else None
+    if wanted not in kept:
+        sizes = " or ".join(map(str, kept))
+        raise ValueError(f"size is {size!r}; {base!r} is kept at (height, width) {sizes}")
+    return kept[wanted]

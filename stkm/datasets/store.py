@@ -190,8 +190,8 @@ def is_prepared(spec: Spec) -> bool:
     return _manifest(spec) is not None
 
 
-def _verified(spec: Spec, manifest: dict[str, Any]) -> bytes:
-    """Return the bytes of ``arrays.npz`` after a check of all files of the set.
+def _verified(spec: Spec, manifest: dict[str, Any]) -> Path:
+    """Return the path of ``arrays.npz`` after a check of all files of the set.
 
     A missing ``arrays.npz`` is made again from the array_record files.
     """
@@ -208,11 +208,11 @@ def _verified(spec: Spec, manifest: dict[str, Any]) -> bytes:
         stored = read_records(folder)
         write_atomically(path, _npz_bytes({split: stored[split] for split in spec.class_counts}))
     check(path, manifest["files"][ARRAYS], _advice(spec))
-    return path.read_bytes()
+    return path
 
 
-def verified_npz(spec: Spec) -> bytes:
-    """Return the bytes of the set's ``arrays.npz``, prepared if need be, files checked.
+def verified_npz(spec: Spec) -> Path:
+    """Return the path of the set's ``arrays.npz``, prepared if need be, files checked.
 
     Its arrays are ``images_<split>`` and ``labels_<split>``.
     """
