@@ -164,6 +164,38 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         shape = self._shape[:-1] if self._grey else self._shape
         return loadings.reshape(*loadings.shape[:2], *shape)
 
+    def mode_images(self, sds=(-2, -1, 0, 1, 2), n_modes=2):
+        """Every centroid bent along its deformation modes and with appearance modes added.
+
+        Parameters
+        ----------
+        sds : S numbers, how far along a mode, in standard deviations
+        n_modes : first modes shown, of either kind; what is not there is left at the centroid
+
+        Returns
+        -------
+        (bent, shaded), each (K, n_modes, S, H, W[, C]) float32
+
+        Raises
+        ------
+        ValueError : no learned prior
+        """
+        check_int("n_modes", n_modes, 1)
+        fields, loadings = self.deformation_modes_[1], self.appearance_modes_
+        bent, shaded = (
+            np.repeat(
+                np.repeat(self.cluster_centers_[:, None, None], n_modes, 1), len(sds), 2
+            ).astype(np.float32)
+            for _ in range(2)
+        )
+        for k, center in enumerate(self.cluster_centers_):
+            for j in range(min(n_modes, fields.shape[1])):
+                moves = np.multiply.outer(np.asarray(sds, np.float64), fields[k, j])
+                bent[k, j] = self.warp_.inverse(np.repeat(center[None], len(sds), 0), moves)
+            for j in range(min(n_modes, loadings.shape[1])):
+                shaded[k, j] += np.multiply.outer(np.asarray(sds), loadings[k, j])
+        return bent, shaded
+
     def _learned(self):
         check_is_fitted(self, "cluster_centers_")
         if self.prior_ is None:
