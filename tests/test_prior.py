@@ -210,9 +210,7 @@ def test_images_of_the_modes_go_through_the_centroid(fitted):
     still = np.repeat(km.cluster_centers_[:, None], 3, 1)
     assert_allclose(bent[:, :, 1], still, atol=1e-5)
     assert_allclose(shaded[:, :, 1], still, atol=1e-6)
-    assert_allclose(
-        shaded[:, :, 2], still + 2 * km.appearance_modes_[:, :3], rtol=1e-5, atol=1e-5
-    )
+    assert_allclose(shaded[:, :, 2], still + 2 * km.appearance_modes_[:, :3], rtol=1e-5, atol=1e-5)
     field = km.deformation_modes_[1][1, 0]  # an image bent by +2 sd is warped back by the field
     back = km.warp_(bent[1, 0, 2][None], 2 * field[None])[0]
     error = ((back - km.cluster_centers_[1]) ** 2).sum()
