@@ -22,7 +22,7 @@ from .warp import Warp
 
 __all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
 
-FINAL = {"n_cold": 12, "n_warm": 10, "n_coarse": 6}  # iterations of `predict`
+FINAL = {"n_cold": 12, "n_warm": 10, "n_coarse": 16}  # iterations of `predict`
 PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH = PASS | {"n_cold": 5}  # of the search: as good an optimum in four fifths of the time
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
