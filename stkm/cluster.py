@@ -182,18 +182,16 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_int("n_modes", n_modes, 1)
         fields, loadings = self.deformation_modes_[1], self.appearance_modes_
-        bent, shaded = (
-            np.repeat(
-                np.repeat(self.cluster_centers_[:, None, None], n_modes, 1), len(sds), 2
-            ).astype(np.float32)
-            for _ in range(2)
-        )
-        for k, center in enumerate(self.cluster_centers_):
+        sds, centers = np.asarray(sds, np.float64), np.float32(self.cluster_centers_)
+        shape = (len(centers), n_modes, len(sds), *centers.shape[1:])
+        bent = np.broadcast_to(centers[:, None, None], shape).copy()
+        shaded = bent.copy()
+        for k in range(len(centers)):
             for j in range(min(n_modes, fields.shape[1])):
-                moves = np.multiply.outer(np.asarray(sds, np.float64), fields[k, j])
-                bent[k, j] = self.warp_.inverse(np.repeat(center[None], len(sds), 0), moves)
-            for j in range(min(n_modes, loadings.shape[1])):
-                shaded[k, j] += np.multiply.outer(np.asarray(sds), loadings[k, j])
+                moves = np.multiply.outer(sds, fields[k, j])
+                bent[k, j] = self.warp_.inverse(bent[k, j], moves)
+        used = min(n_modes, loadings.shape[1])
+        shaded[:, :used] += np.moveaxis(np.multiply.outer(sds, loadings[:, :used]), 0, 2)
         return bent, shaded
 
     def _learned(self):

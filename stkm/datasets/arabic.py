@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stkm.datasets import files
-from stkm.datasets.raw import load_npz, splits_of
+from stkm.datasets.raw import obtain_npz, splits_of
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS", "read_csv"]
@@ -67,9 +67,8 @@ def _read() -> tuple[Arrays, list[dict[str, str]]]:
         f"Or the publisher's files from {_HOME} (Arabic Handwritten Characters Dataset CSV.zip): "
         f"{', '.join(path.name for path in every)}. Their contents are checked when they are read."
     )
-    found = files.obtain("arabic_char", [[_NPZ]], alternative=alternative)
-    arrays = splits_of(load_npz(found[_NPZ.name]))
-    return arrays, [{"file": _NPZ.name, "sha256": _NPZ.sha256}]
+    stored, source = obtain_npz("arabic_char", _NPZ, alternative=alternative)
+    return splits_of(stored), source
 
 
 ARABIC = Spec(

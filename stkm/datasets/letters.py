@@ -24,7 +24,7 @@ import numpy as np
 from stkm.datasets import files
 from stkm.datasets.errors import ChecksumError
 from stkm.datasets.mnist import read_idx
-from stkm.datasets.raw import hold_out, load_npz, members
+from stkm.datasets.raw import hold_out, members, obtain_npz, provenance
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS"]
@@ -77,7 +77,7 @@ def _read_letters() -> tuple[Arrays, list[dict[str, str]]]:
         )
         for split in ("train", "test")
     }
-    return arrays, [{"file": _ZIP.name, "sha256": _ZIP.sha256}]
+    return arrays, provenance(_ZIP)
 
 
 _PART_TEST = 3325
@@ -86,10 +86,8 @@ _PART_TEST = 3325
 
 def _read_part() -> tuple[Arrays, list[dict[str, str]]]:
     """Read the 10 000 test images and hold a third of them out for testing."""
-    found = files.obtain("emnist_letters_am", [[_PART]], folder="emnist_letters")
-    stored = load_npz(found[_PART.name])
-    arrays = hold_out(stored["x_test"], stored["y_test"], _PART_TEST, _SEED)
-    return arrays, [{"file": _PART.name, "sha256": _PART.sha256}]
+    stored, source = obtain_npz("emnist_letters_am", _PART, folder="emnist_letters")
+    return hold_out(stored["x_test"], stored["y_test"], _PART_TEST, _SEED), source
 
 
 _CAPITALS_TEST = 988
@@ -98,9 +96,8 @@ _CAPITALS_TEST = 988
 
 def _read_capitals() -> tuple[Arrays, list[dict[str, str]]]:
     """Read the capitals and hold a third of them out for testing."""
-    stored = load_npz(files.obtain("az_letters", [[_CAPITALS]])[_CAPITALS.name])
-    arrays = hold_out(stored["x"], stored["y"], _CAPITALS_TEST, _SEED)
-    return arrays, [{"file": _CAPITALS.name, "sha256": _CAPITALS.sha256}]
+    stored, source = obtain_npz("az_letters", _CAPITALS)
+    return hold_out(stored["x"], stored["y"], _CAPITALS_TEST, _SEED), source
 
 
 _CITATION = (

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stkm.datasets import files
-from stkm.datasets.raw import load_npz, splits_of
+from stkm.datasets.raw import load_npz, provenance, splits_of
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS", "read_idx"]
@@ -87,8 +87,8 @@ def read_idx(data: bytes, name: str) -> np.ndarray:
 
 def _read_npz(path: Path) -> tuple[Arrays, list[dict[str, str]]]:
     """Read the four arrays from ``mnist.npz``, whose sum is checked first."""
-    found = files.check(path, _NPZ.sha256, files.ADVICE)
-    return splits_of(load_npz(path)), [{"file": _NPZ.name, "sha256": found}]
+    files.check(path, _NPZ.sha256, files.ADVICE)
+    return splits_of(load_npz(path)), provenance(_NPZ)
 
 
 def _read_idx_files(found: dict[str, Path]) -> tuple[Arrays, list[dict[str, str]]]:
@@ -101,7 +101,7 @@ def _read_idx_files(found: dict[str, Path]) -> tuple[Arrays, list[dict[str, str]
         split: (part[split, "images"], part[split, "labels"].astype(np.int64))
         for split in ("train", "test")
     }
-    return arrays, [{"file": raw.name, "sha256": raw.sha256} for raw in _IDX.values()]
+    return arrays, provenance(*_IDX.values())
 
 
 def _read() -> tuple[Arrays, list[dict[str, str]]]:
@@ -109,13 +109,8 @@ def _read() -> tuple[Arrays, list[dict[str, str]]]:
     folder = files.raw_folder("mnist")
     if (folder / _NPZ.name).is_file():
         return _read_npz(folder / _NPZ.name)
-    found = {}
-    for raw in _IDX.values():
-        if (folder / raw.name).is_file():
-            files.check(folder / raw.name, raw.sha256, files.ADVICE)
-            found[raw.name] = folder / raw.name
-        elif (copy := files.tfds_download(raw)) is not None:
-            found[raw.name] = copy
+    copies = {raw.name: files.find("mnist", raw) for raw in _IDX.values()}
+    found = {name: path for name, path in copies.items() if path is not None}
     missing = [raw for raw in _IDX.values() if raw.name not in found]
     if missing:
         if (files.tfds_cache() / "mnist" / "3.0.1" / "dataset_info.json").is_file():

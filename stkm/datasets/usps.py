@@ -5,8 +5,7 @@ Not in the paper; peers report on it.  Source: ``STKM_DATA_DIR/usps/usps.npz``.
 
 from __future__ import annotations
 
-from stkm.datasets import files
-from stkm.datasets.raw import load_npz, splits_of
+from stkm.datasets.raw import obtain_npz, splits_of
 from stkm.datasets.spec import Arrays, RawFile, Spec
 
 __all__ = ["SPECS"]
@@ -22,9 +21,8 @@ _NPZ = RawFile(
 
 def _read() -> tuple[Arrays, list[dict[str, str]]]:
     """Read the four arrays."""
-    found = files.obtain("usps", [[_NPZ]])
-    arrays = splits_of(load_npz(found[_NPZ.name]))
-    return arrays, [{"file": _NPZ.name, "sha256": _NPZ.sha256}]
+    stored, source = obtain_npz("usps", _NPZ)
+    return splits_of(stored), source
 
 
 USPS = Spec(

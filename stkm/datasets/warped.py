@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from stkm.datasets.sampling import stratified_order
+from stkm.datasets.raw import hold_out
 from stkm.datasets.spec import Arrays, Spec, array_sha256
 
 __all__ = ["SPECS", "folds", "landmark_basis", "warp_digit"]
@@ -202,9 +202,7 @@ def _read(smooth: bool) -> tuple[Arrays, list[dict[str, str]]]:
         ]
     )
     labels = np.repeat(np.arange(10), WARPS)
-    order = stratified_order(labels, SEED)
-    parts = {"train": order[TEST:], "test": order[:TEST]}
-    return {split: (warped[rows], labels[rows]) for split, rows in parts.items()}, raw
+    return hold_out(warped, labels, TEST, SEED), raw
 
 
 _CITATION = (
