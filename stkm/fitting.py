@@ -15,7 +15,7 @@ from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
 from .learning import rounds
-from .lloyd import cold_state, lloyd, update
+from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
 from .search import refined_objective, swaps
 from .warp import Warp
@@ -23,6 +23,8 @@ from .warp import Warp
 __all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
 
 FINAL = {"n_cold": 12, "n_warm": 10, "n_coarse": 16}  # iterations of `predict`
+CONTENDERS, SETTLING = 4, 6  # centroids of an image that may win it, and rounds that let them
+RIVAL = 10.0  # a lead of more than so many times the rival's last gain is safe
 PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH = PASS | {"n_cold": 5}  # of the search: as good an optimum in four fifths of the time
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
@@ -176,8 +178,10 @@ def distances(model, images, centers, prior=None, matcher=None):
     matcher = model.matcher(model.smooth(images)) if matcher is None else matcher
     matcher.set_iterations(**FINAL)
     f, d = _fit_all(matcher, centers, None)
-    # the learned penalty is soft along the modes, and slow to follow from the identity
-    return (f, d) if prior is None else _fit_all(matcher, centers, d, prior)
+    if prior is not None:
+        # the learned penalty is soft along the modes, and slow to follow from the identity
+        f, d = _fit_all(matcher, centers, d, prior)
+    return _settle(matcher, centers, f, d, prior)
 
 
 def _fit_all(matcher, centers, d, prior=None):
@@ -189,6 +193,28 @@ def _fit_all(matcher, centers, d, prior=None):
         state.f[:, k], state.d[:, k] = matcher.fit(
             k, index, matcher.prepare(center, prior, k), start
         )
+    return state.f, state.d
+
+
+def _settle(matcher, centers, f, d, prior):
+    """Go on with the pairs that could still change a label: f and d, no f larger than before.
+
+    An image that is bent far takes many more iterations than others to reach its centroid. After
+    one round for the `CONTENDERS` nearest centroids of each image, a pair stays in the race while
+    the nearest centroid's lead is less than `RIVAL` times what the pair gained in the last round.
+    """
+    n, k = f.shape
+    state = State(centers, d, f, np.ones((n, k), bool), f.argmin(1), prior)
+    mask = candidates(state, min(CONTENDERS, k))
+    for _ in range(SETTLING if k > 1 else 0):
+        before = state.f.copy()
+        assign(matcher, state, mask)
+        nearest = state.f.min(1, keepdims=True)
+        gained = before - state.f
+        rival = mask & (state.f > nearest) & (state.f - RIVAL * gained < nearest)
+        mask = rival | (rival.any(1, keepdims=True) & (state.f == nearest))
+        if not mask.any():
+            break
     return state.f, state.d
 
 

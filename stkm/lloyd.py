@@ -8,7 +8,7 @@ import numpy as np
 
 from .prior import Prior
 
-__all__ = ["State", "assign", "cold_state", "lloyd", "update"]
+__all__ = ["State", "assign", "candidates", "cold_state", "lloyd", "update"]
 
 
 @dataclass

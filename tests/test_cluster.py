@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from stkm import AffineKMeans, STKMeans
+from stkm import AffineKMeans, STKMeans, fitting
 
 SMALL = {"landmarks": 3, "n_swaps": 2, "n_init": 1, "prior": "fixed"}
 seeds = st.integers(0, 2**32 - 1)
@@ -144,6 +144,20 @@ def test_the_centroids_are_the_means_of_the_warped_members():
         error = ((mean - km.cluster_centers_[k]) ** 2).sum()
         assert error < 0.02 * (km.cluster_centers_[k] ** 2).sum()
 
+
+def test_predict_goes_on_with_the_pairs_that_could_change_a_label(monkeypatch):
+    X = digits()[:200].astype(np.float32) / 255
+    km = STKMeans.from_centroids(X[:10], X)
+    distances = km.transform(X)
+    monkeypatch.setattr(fitting, "SETTLING", 0)
+    first = km.transform(X)
+    monkeypatch.setattr(fitting, "FINAL", {"n_cold": 120, "n_warm": 0, "n_coarse": 16})
+    settled = km.transform(X)
+    assert (distances <= first).all()
+    assert ((distances < first).sum(1) <= fitting.CONTENDERS).all()
+    wrong = (distances.argmin(1) != settled.argmin(1)).sum()
+    assert wrong < (first.argmin(1) != settled.argmin(1)).sum()
+    assert wrong <= 12  # of 200, against single images, which are harder than means
 
 # ---------------------------------------------------------------- empty clusters
 
