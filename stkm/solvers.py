@@ -12,8 +12,9 @@ along a few directions V. ``distance = min_d f(d)``; the image is warped, not th
 Three solvers share one evaluation of f and its gradient (`_evaluate`):
 
 * **Gauss–Newton with a fixed Hessian** (default). H = JᵀJ + Q from the *target's* gradient is
-  inverted once and serves every image aligned with that target, in every iteration. A step is kept
-  only where the objective falls; the step length adapts for each pair.
+  inverted once and serves every image aligned with that target, in every iteration. The last few
+  steps of each pair correct it (L-BFGS with H⁻¹ as its initial matrix; Liu and Nocedal 1989). A
+  step is kept only where the objective falls; the step length adapts for each pair.
 * **Adam** through optax, the paper's optimiser; the best warp visited is returned.
 * **Levenberg–Marquardt** with the exact Jacobian of each pair: slow, the reference in the tests.
 """
@@ -34,7 +35,7 @@ from .warp import Warp, pack_taps, sample_taps
 # Added to the fixed Hessian: a share of its own diagonal, since an image that is not aligned yet
 # has its edges elsewhere than the target; and of the mean diagonal, for flat parts of a target.
 DAMPING, FLOOR = 0.4, 0.01
-MOMENTUM = 0.5  # of the last step, where it was a success
+MEMORY, CONVEX = 4, 1e-3  # steps of L-BFGS, and the least cosine of a step and its change of gradient
 GROW, SHRINK, LONGEST = 1.5, 0.4, 1.0  # step length after a success, after a failure, and its bound
 
 
@@ -197,27 +198,56 @@ normal_matrix = jax.jit(_normal)
 # ---------------------------------------------------------------- solvers: (N, 2L) displacements
 
 
+def _quasi_newton(g, inverse, pairs):
+    """L-BFGS's product of the inverse Hessian with half gradients g ``(N, 2L)``.
+
+    ``inverse`` is the fixed one, of Gauss–Newton; ``pairs`` are the last steps, changes of the half
+    gradient and 1 / their products, newest first: two loops over them (Liu and Nocedal 1989).
+    """
+    shares = []
+    for step, change, scale in pairs:
+        shares.append(scale * (step * g).sum(1))
+        g = g - shares[-1][:, None] * change
+    move = g @ inverse[0] if len(inverse) == 1 else jnp.einsum("ni,nij->nj", g, inverse)
+    for (step, change, scale), share in zip(reversed(pairs), reversed(shares), strict=True):
+        move = move + (share - scale * (change * move).sum(1))[:, None] * step
+    return move
+
+
+def _remember(pairs, move, change):
+    """``pairs`` with a step of positive curvature as the newest, row by row."""
+    product = (move * change).sum(1)
+    convex = product > CONVEX * jnp.linalg.norm(move, axis=1) * jnp.linalg.norm(change, axis=1)
+    new = (move, change, 1 / jnp.where(convex, product, 1.0))
+    shifted = [new, *pairs[:-1]]
+    return [
+        tuple(
+            jnp.where(convex if a.ndim == 1 else convex[:, None], a, b)
+            for a, b in zip(moved, old, strict=True)
+        )
+        for moved, old in zip(shifted, pairs, strict=True)
+    ]
+
+
 def _descend(evaluate, inverse, d, f, g, n_iter):
     """Gauss–Newton steps from d with value f and half gradient g: ``(f, d)``, never worse."""
 
     def body(_, state):
-        d, f, g, step, last = state
-        move = g @ inverse[0] if len(inverse) == 1 else jnp.einsum("ni,nij->nj", g, inverse)
-        move = MOMENTUM * last - step[:, None] * move
+        d, f, g, step, pairs = state
+        move = -step[:, None] * _quasi_newton(g, inverse, pairs)
         f_new, g_new = evaluate(d + move)
         better = f_new < f
         keep = better[:, None]
-        step = jnp.where(better, jnp.minimum(GROW * step, LONGEST), SHRINK * step)
         return (
             jnp.where(keep, d + move, d),
             jnp.where(better, f_new, f),
             jnp.where(keep, g_new, g),
-            step,
-            jnp.where(keep, move, 0.0),
+            jnp.where(better, jnp.minimum(GROW * step, LONGEST), SHRINK * step),
+            _remember(pairs, move, g_new - g),  # a failed step, too, tells the curvature
         )
 
-    start = (d, f, g, jnp.ones_like(f), jnp.zeros_like(d))
-    d, f, *_ = lax.fori_loop(0, n_iter, body, start)
+    pairs = [(jnp.zeros_like(d), jnp.zeros_like(d), jnp.zeros_like(f))] * MEMORY
+    d, f, *_ = lax.fori_loop(0, n_iter, body, (d, f, g, jnp.ones_like(f), pairs))
     return f, d
 
 

@@ -157,7 +157,7 @@ def test_channels_share_a_warp_and_their_errors_add():
         grey = align(x, t, w, coarse=())
         colour = align(*(np.repeat(a[..., None], 3, -1) for a in (x, t)), w, coarse=())
     assert_allclose(colour.distances, 3 * grey.distances, rtol=1e-6)
-    assert_allclose(colour.displacements, grey.displacements, atol=1e-4)
+    assert_allclose(colour.displacements, grey.displacements, atol=1e-3)
     mixed = smooth_images(12, (28, 28), channels=3, sd=1.5)
     found = align(mixed[:6], mixed[6:], w)
     for c in range(3):
@@ -172,7 +172,7 @@ def test_the_scale_of_the_images_changes_nothing_but_the_scale(factor):
         plain = align(x, t, w, coarse=())
         scaled = align(x * factor, t * factor, w, coarse=())
     assert_allclose(scaled.distances, plain.distances * factor**2, rtol=1e-6)
-    assert_allclose(scaled.displacements, plain.displacements, atol=1e-4)
+    assert_allclose(scaled.displacements, plain.displacements, atol=1e-3)
 
 
 def test_integers_are_taken_as_they_are():
