@@ -350,7 +350,7 @@ class STKMeans(_WarpKMeans):
         array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array.
         Only 'k-means++' is followed by the search
     n_init : searches, or runs where ``init`` gives the start, of which that of lowest objective is
-        kept; 'auto' = 3 searches, or one run
+        kept; 'auto' = 2 searches, or one run
     n_swaps : swaps tried; 'auto' = 2 K
     max_iter : Lloyd passes
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel

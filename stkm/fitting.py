@@ -28,7 +28,7 @@ RIVAL = 10.0  # a lead of more than so many times the rival's last gain is safe
 PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH = PASS | {"n_cold": 5}  # of the search: as good an optimum in four fifths of the time
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
-N_INIT = 3  # n_init="auto": searches, of which that of lowest objective goes on
+N_INIT = 2  # n_init="auto": searches, of which that of lowest objective goes on
 SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
 FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
 MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all pixels

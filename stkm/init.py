@@ -20,7 +20,7 @@ def pixel_kmeans_plusplus(X, n_clusters, random_state, sample_weight=None):
     )[1]
 
 
-def greedy_kmeans_plusplus(distances, weights, n_clusters, rng, n_trials=4):
+def greedy_kmeans_plusplus(distances, weights, n_clusters, rng, n_trials=2):
     """k-means++ (Arthur, Vassilvitskii 2007) on any distance, best of a few candidates a step.
 
     Parameters
