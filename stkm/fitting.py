@@ -205,7 +205,7 @@ def _settle(matcher, centers, f, d, prior):
     """
     n, k = f.shape
     state = State(centers, d, f, np.ones((n, k), bool), f.argmin(1), prior)
-    mask = candidates(state, min(CONTENDERS, k))
+    mask = candidates(state, CONTENDERS)
     for _ in range(SETTLING if k > 1 else 0):
         before = state.f.copy()
         assign(matcher, state, mask)

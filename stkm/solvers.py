@@ -35,7 +35,7 @@ from .warp import Warp, pack_taps, sample_taps
 # Added to the fixed Hessian: a share of its own diagonal, since an image that is not aligned yet
 # has its edges elsewhere than the target; and of the mean diagonal, for flat parts of a target.
 DAMPING, FLOOR = 0.4, 0.01
-MEMORY, CONVEX = 4, 1e-3  # steps of L-BFGS, and the least cosine of a step and its change of gradient
+MEMORY, CONVEX = 4, 1e-3  # steps of L-BFGS; least cosine of a step and its change of gradient
 GROW, SHRINK, LONGEST = 1.5, 0.4, 1.0  # step length after a success, after a failure, and its bound
 
 

@@ -154,10 +154,11 @@ def test_channels_share_a_warp_and_their_errors_add():
     images = smooth_images(12, (28, 28), sd=1.5).astype(float)
     x, t, w = images[:6], images[6:], Warp.tps((28, 28), landmarks=4)
     with jax.enable_x64(True):
-        grey = align(x, t, w, coarse=())
-        colour = align(*(np.repeat(a[..., None], 3, -1) for a in (x, t)), w, coarse=())
+        grey = align(x, t, w, coarse=(), max_iter=20)
+        tripled = (np.repeat(a[..., None], 3, -1) for a in (x, t))
+        colour = align(*tripled, w, coarse=(), max_iter=20)
     assert_allclose(colour.distances, 3 * grey.distances, rtol=1e-6)
-    assert_allclose(colour.displacements, grey.displacements, atol=1e-3)
+    assert_allclose(colour.displacements, grey.displacements, atol=1e-4)
     mixed = smooth_images(12, (28, 28), channels=3, sd=1.5)
     found = align(mixed[:6], mixed[6:], w)
     for c in range(3):
@@ -169,10 +170,10 @@ def test_the_scale_of_the_images_changes_nothing_but_the_scale(factor):
     images = smooth_images(12, (28, 28), sd=1.5).astype(float)
     x, t, w = images[:6], images[6:], Warp.tps((28, 28), landmarks=4)
     with jax.enable_x64(True):
-        plain = align(x, t, w, coarse=())
-        scaled = align(x * factor, t * factor, w, coarse=())
+        plain = align(x, t, w, coarse=(), max_iter=20)
+        scaled = align(x * factor, t * factor, w, coarse=(), max_iter=20)
     assert_allclose(scaled.distances, plain.distances * factor**2, rtol=1e-6)
-    assert_allclose(scaled.displacements, plain.displacements, atol=1e-3)
+    assert_allclose(scaled.displacements, plain.displacements, atol=1e-4)
 
 
 def test_integers_are_taken_as_they_are():

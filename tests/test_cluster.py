@@ -159,6 +159,7 @@ def test_predict_goes_on_with_the_pairs_that_could_change_a_label(monkeypatch):
     assert wrong < (first.argmin(1) != settled.argmin(1)).sum()
     assert wrong <= 12  # of 200, against single images, which are harder than means
 
+
 # ---------------------------------------------------------------- empty clusters
 
 
