@@ -27,7 +27,7 @@ class AdamMatcher(Matcher):
     """
 
     def __init__(
-        self, images, warp, q, n_clusters, *, learning_rate, n_steps, stride=1, batch_size=128
+        self, images, warp, q, n_clusters, *, learning_rate, n_steps, stride=1, batch_size=64
     ):
         super().__init__(images, warp, q, q, stride=stride, batch_size=batch_size)
         self.learning_rate, self.n_steps = learning_rate, n_steps if self.size else 0

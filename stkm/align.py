@@ -79,9 +79,10 @@ class _Source:
 
     def __init__(self, images):
         self.images, self.taps = images, None
-        if 4 * images.nbytes < PACKED_LIMIT:
-            # by numpy and filled up: no program is compiled for a number of images
-            empty = np.zeros((-len(images) % 64, *images.shape[1:]), np.float32)
+        # filled up to a power of two: few programs are compiled for all numbers of images
+        room = max(64, 1 << (len(images) - 1).bit_length())
+        if 4 * room * images[:1].nbytes < PACKED_LIMIT:
+            empty = np.zeros((room - len(images), *images.shape[1:]), np.float32)
             filled = np.concatenate([np.asarray(images, np.float32), empty])
             self.taps = jnp.asarray(pack_taps(filled, np))
 
@@ -129,7 +130,7 @@ class Matcher:
         n_cold=20,
         n_warm=6,
         n_coarse=10,
-        batch_size=128,
+        batch_size=64,
     ):
         self.warp, self.batch_size = warp, batch_size
         self.size = 2 * len(warp.landmarks)
@@ -313,7 +314,7 @@ def align(
     coarse=(0.14, 0.07, 0.035),
     max_iter=40,
     learning_rate=0.2,
-    batch_size=128,
+    batch_size=64,
 ):
     """Warp every image onto its own target (Eq. 3, penalised).
 

@@ -418,7 +418,7 @@ class STKMeans(_WarpKMeans):
         n_candidates=3,
         search_size=1500,
         image_shape=None,
-        batch_size=128,
+        batch_size=64,
         random_state=None,
         verbose=0,
     ):
@@ -519,7 +519,7 @@ class AffineKMeans(_WarpKMeans):
         n_candidates=3,
         search_size=1500,
         image_shape=None,
-        batch_size=128,
+        batch_size=64,
         random_state=None,
         verbose=0,
     ):

@@ -57,6 +57,7 @@ class Run:
     max_iter: Count | None
     n_swaps: int | None
     paper_epochs: Count
+    workers: Count | None
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from .warp import Warp
 
 __all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
 
-FINAL = {"n_cold": 12, "n_warm": 10, "n_coarse": 16}  # iterations of `predict`
+FINAL = {"n_cold": 12, "n_warm": 6, "n_coarse": 10}  # iterations of `predict`, for all pairs
 CONTENDERS, SETTLING = 4, 6  # centroids of an image that may win it, and rounds that let them
+SETTLE = {"n_warm": 10}  # iterations of such a round
 RIVAL = 10.0  # a lead of more than so many times the rival's last gain is safe
 PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH = PASS | {"n_cold": 5}  # of the search: as good an optimum in four fifths of the time
@@ -206,6 +207,7 @@ def _settle(matcher, centers, f, d, prior):
     n, k = f.shape
     state = State(centers, d, f, np.ones((n, k), bool), f.argmin(1), prior)
     mask = candidates(state, CONTENDERS)
+    matcher.set_iterations(**SETTLE)
     for _ in range(SETTLING if k > 1 else 0):
         before = state.f.copy()
         assign(matcher, state, mask)

@@ -116,7 +116,7 @@ def runs(
     """
     seeds = range(settings.seeds.base, settings.seeds.base + settings.run.n_runs)
     args = (name, settings, rows, new_rows, n_clusters, image_shape)
-    return run_each(_run, [(*args, seed) for seed in seeds])
+    return run_each(_run, [(*args, seed) for seed in seeds], settings.run.workers)
 
 
 def _run(name, settings, rows, new_rows, n_clusters, image_shape, seed) -> Run:

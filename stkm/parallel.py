@@ -16,23 +16,28 @@ from typing import Any
 __all__ = ["n_workers", "run_each"]
 
 
-def n_workers(n_tasks: int) -> int:
+def n_workers(n_tasks: int, at_most: int | None = None) -> int:
     """Processes for `n_tasks` tasks: one a core; one in all where jax computes on a GPU."""
+    if at_most == 1:
+        return 1
     import jax
     from joblib import cpu_count  # knows of the limits of containers
 
     if jax.default_backend() != "cpu":
         return 1
-    return max(1, min(n_tasks, cpu_count()))
+    return max(1, min(n_tasks, cpu_count(), at_most or n_tasks))
 
 
-def run_each(function: Callable[..., Any], tasks: Iterable[tuple]) -> list[Any]:
+def run_each(
+    function: Callable[..., Any], tasks: Iterable[tuple], at_most: int | None = None
+) -> list[Any]:
     """Return ``[function(*task) for task in tasks]``, computed in processes.
 
     Parameters
     ----------
     function : callable at the top level of a module
     tasks : tuples of arguments, which must pickle, as must the results
+    at_most : processes; ``None``: one for each core. With one, all is done in this process
 
     Raises
     ------
@@ -40,7 +45,7 @@ def run_each(function: Callable[..., Any], tasks: Iterable[tuple]) -> list[Any]:
         The first error of a task; tasks that have not begun are dropped.
     """
     tasks = list(tasks)
-    workers = n_workers(len(tasks))
+    workers = n_workers(len(tasks), at_most)
     if workers == 1:
         return [function(*task) for task in tasks]
     context = multiprocessing.get_context("spawn")  # jax does not survive a fork
