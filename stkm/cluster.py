@@ -332,8 +332,8 @@ class STKMeans(_WarpKMeans):
     With ``prior="learned"`` Lloyd's loop is followed by rounds in which every cluster learns how
     its images bend (Γ_k) and what else varies (appearance modes W_k): a mixture of deformable
     templates whose likelihood takes the place of the penalised error. `stkm.prior` has its
-    equations. The rounds end when held-out images gain no more, or when one cluster outgrows the
-    others.
+    equations. Swaps judged by the likelihood follow, and mend what the search got wrong. The rounds
+    end early when held-out images lose by them, or when one cluster outgrows the others.
 
     The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
     runs on ``search_size`` images, the Lloyd loop on all. Labels and ``inertia_`` are those that
@@ -351,7 +351,7 @@ class STKMeans(_WarpKMeans):
         Only 'k-means++' is followed by the search
     n_init : searches, or runs where ``init`` gives the start, of which that of lowest objective is
         kept; 'auto' = 2 searches, or one run
-    n_swaps : swaps tried; 'auto' = 2 K
+    n_swaps : swaps tried in each search, and with a learned prior once more; 'auto' = 2 K
     max_iter : Lloyd passes
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
         (of a pixel and channel for colour: scikit-learn's rule)

@@ -14,7 +14,7 @@ from . import init as _init
 from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
-from .learning import rounds
+from .learning import Lesson
 from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
 from .search import refined_objective, swaps
@@ -115,6 +115,12 @@ class Model:
     def n_init(self):
         """Searches of one fit."""
         return N_INIT if self.params["n_init"] == "auto" else self.params["n_init"]
+
+    @property
+    def n_swaps(self):
+        """Swaps tried in each search, and after the learning."""
+        given, k = self.params["n_swaps"], self.params["n_clusters"]
+        return SWAPS_PER_CLUSTER * k if given == "auto" else given
 
     @property
     def stride(self):
@@ -260,20 +266,30 @@ def fit_gauss_newton(model, images, weights, rng, start):
     # images that all are fitted exactly leave nothing to learn from
     exact = not state.objective(weights) > EXACT * model.spread * weights.sum()
     if model.params["prior"] == "learned" and not exact:
-        rounds(
-            matcher,
-            state,
-            weights,
-            penalty=np.kron(np.eye(2), model.penalty),
-            n_modes=model.params["n_modes"],
-            n_candidates=model.params["n_candidates"],
-            rng=rng,
-            history=history,
-            callback=model.report,
-        )
+        learn(model, matcher, state, weights, rng, history)
     passes += n_iter
     result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
     return label(model, images, weights, result, matcher)
+
+
+def learn(model, matcher, state, weights, rng, history):
+    """Centroids and prior by the likelihood, from a state that Lloyd's loop found."""
+    p = model.params
+    lesson = Lesson.of(
+        matcher,
+        weights,
+        rng,
+        penalty=np.kron(np.eye(2), model.penalty),
+        n_modes=p["n_modes"],
+        n_candidates=p["n_candidates"],
+        size=p["search_size"],
+        history=history,
+        callback=model.report,
+    )
+    lesson.rounds(state)
+    if lesson.swaps(state, model.n_swaps, rng):
+        lesson.restart(state, lesson.taught)
+        lesson.rounds(state)
 
 
 def label(model, images, weights, result, matcher=None):
@@ -319,12 +335,11 @@ def _search_once(model, matcher, w, run, rng, history):
         state.f[:, k], state.d[:, k] = f, d
     warm = np.zeros(p["n_clusters"], bool)
     model.lloyd(matcher, state, w, log, "search", SEARCH_PASSES, cold=warm)
-    n_swaps = SWAPS_PER_CLUSTER * p["n_clusters"] if p["n_swaps"] == "auto" else p["n_swaps"]
     state = swaps(
         matcher,
         state,
         w,
-        n_swaps=n_swaps,
+        n_swaps=model.n_swaps,
         n_passes=SWAP_PASSES,
         tol=model.shift,
         rng=rng,

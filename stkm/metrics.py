@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 __all__ = [
     "Confusion",
     "ari",
+    "chance_accuracy",
     "clustering_accuracy",
     "cluster_order",
     "confusion",
@@ -75,6 +76,34 @@ def _assign(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.optimize import linear_sum_assignment
 
     return linear_sum_assignment(counts, maximize=True)
+
+
+def chance_accuracy(
+    y_true: ArrayLike, n_clusters: int, *, n_draws: int = 200, random_state: int = 0
+) -> float:
+    """Return the mean ACC of random labels: matching clusters to classes afterwards lifts it.
+
+    With few images and many classes it lies far above 1 / K, and an ACC says little without it.
+
+    Parameters
+    ----------
+    y_true : (N,) classes
+    n_clusters : number of clusters, of which each image gets one, all equally likely
+    n_draws : labellings drawn, at least 1
+    random_state : seed of the draws
+
+    Raises
+    ------
+    ValueError
+        As :func:`clustering_accuracy`, and for ``n_clusters`` or ``n_draws`` below 1.
+    """
+    for name, value in (("n_clusters", n_clusters), ("n_draws", n_draws)):
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
+    true = _encode(y_true, "y_true")[1]
+    rng = np.random.default_rng(random_state)
+    draws = (rng.integers(n_clusters, size=len(true)) for _ in range(n_draws))
+    return float(np.mean([clustering_accuracy(true, labels) for labels in draws]))
 
 
 def match_clusters(y_true: ArrayLike, y_pred: ArrayLike) -> dict[Any, Any]:

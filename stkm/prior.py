@@ -13,8 +13,10 @@ d integrated out by Laplace's method:
     −log p(x, k) = κ/2 (rᵀ Ψ_k⁻¹ r + log|2πΨ_k|) + ½ dᵀ Γ_k⁻¹ d + c − log π_k    at the best d,
     c = Σ_k π_k ½ log|I + Γ_k J_kᵀ κΨ_k⁻¹ J_k|,
 
-with J_k from the gradient of the centroid. κ is the number of independent errors for each pixel:
-neighbouring pixels err together. c is what flexibility costs; it is tied, one number for all
+with J_k from the gradient of the centroid. κ is the number of independent errors for each pixel,
+since neighbouring pixels err together: (Σ λ)² / Σ λ² of what the first q principal components of
+*all* images leave over. So it is the same whatever the clusters are, and objectives compare between
+runs. c is what flexibility costs; it is tied, one number for all
 clusters, since its differences say how much edge a centroid has rather than how likely an image is
 (untied, centroids with little edge, such as a bare stroke, take images from the others).
 
@@ -31,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh
 
-__all__ = ["Members", "Prior", "learn"]
+__all__ = ["Members", "Prior", "independent_errors", "learn"]
 
 PSEUDO = 200.0  # images that the pooled covariance of displacements counts for in each cluster
 TYING = 0.5  # of the spectrum of the appearance modes
@@ -96,7 +98,20 @@ class Prior:
         return self.kappa / 2 * log_psi + self.flexibility - np.log(self.weights[k])
 
 
-def learn(members, base, n_modes, previous=None):
+def independent_errors(images, weights, n_modes):
+    """κ of images ``(N, H, W, C)``: between 1 / (H·W·C) and 1."""
+    index = np.flatnonzero(weights > 0)
+    index = index[:: -(-len(index) // TEACHERS)]
+    x, w = images[index].reshape(len(index), -1), weights[index]
+    n = x.shape[1]
+    q = min(n_modes, n - 1)
+    left = _appearance(x - np.average(x, axis=0, weights=w), w, q)
+    rest, squares = left.trace - left.variances.sum(), left.squared_norm
+    squares = squares - (left.variances**2).sum()
+    return float(np.clip(rest**2 / max(squares, TINY), 1.0, n)) / n
+
+
+def learn(members, base, n_modes, kappa):
     """Prior from the members of each cluster, None for one that has none.
 
     Parameters
@@ -104,7 +119,7 @@ def learn(members, base, n_modes, previous=None):
     members : list of K `Members` or None
     base : (2L, 2L), covariance of d under the fixed penalty where the scale s is 1
     n_modes : appearance modes q, fewer where there are too few images
-    previous : Prior whose κ stays, so that objectives compare; None measures it
+    kappa : independent errors for each pixel
     """
     used = [k for k, m in enumerate(members) if m is not None]
     own = [members[k] for k in used]
@@ -112,11 +127,10 @@ def learn(members, base, n_modes, previous=None):
     share, n = sizes / sizes.sum(), own[0].residuals.shape[1]
     total = sum(len(m.weights) for m in own)
     q = min(n_modes, total // (IMAGES_PER_MODE * len(members)), n - 1)
-    found = [_appearance(m, q) for m in own]
+    found = [_appearance(m.residuals, m.weights, q) for m in own]
     spectrum = np.stack([f.variances for f in found])
     left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
     noise = max(float(left) / (n - q), TINY)
-    kappa = _independent(found, share, n - q) if previous is None else previous.kappa
     values = (1 - TYING) * spectrum + TYING * (share @ spectrum)
     loadings = np.zeros((len(members), q, n))
     for k, f, v in zip(used, found, values, strict=True):
@@ -147,11 +161,11 @@ class _Modes:
     squared_norm: float
 
 
-def _appearance(members, q):
-    """Principal components of the residuals of one cluster, about zero."""
-    step = slice(None, None, -(-len(members.weights) // TEACHERS))
-    w = members.weights[step]
-    x = members.residuals[step] * np.sqrt(w / w.sum())[:, None]
+def _appearance(residuals, weights, q):
+    """Principal components of residuals ``(n, H·W·C)``, about zero."""
+    step = slice(None, None, -(-len(weights) // TEACHERS))
+    w = weights[step]
+    x = residuals[step] * np.sqrt(w / w.sum())[:, None]
     wide = len(x) < x.shape[1]
     gram = (x @ x.T if wide else x.T @ x).astype(np.float64)
     found = min(q, len(gram))
@@ -164,14 +178,6 @@ def _appearance(members, q):
             vectors @ x / np.sqrt(np.maximum(values, TINY))[:, None] if wide else vectors
         )
     return _Modes(directions, variances, float(np.trace(gram)), float((gram**2).sum()))
-
-
-def _independent(found, share, n):
-    """κ: independent errors for each of n pixels, (Σ λ)² / Σ λ² of what the modes leave over."""
-    left = [f.trace - f.variances.sum() for f in found]
-    squares = [f.squared_norm - (f.variances**2).sum() for f in found]
-    ratio = [a**2 / max(b, TINY) for a, b in zip(left, squares, strict=True)]
-    return float(np.clip(share @ ratio, 1.0, n)) / n
 
 
 def _second_moment(m, scale):

@@ -21,6 +21,7 @@ __all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
 SCORES = ("ACC", "NMI", "ARI")
 DASH = "—"
 HEADER = ("Data set", "Method", "Runs", "Mean ± sd", "Lowest objective", "Best", "Published")
+BOUNDS = ("Chance", "Ceiling")
 
 Record = Mapping[str, Any]
 
@@ -81,7 +82,8 @@ def build(
     -------
     dict
         ``rows`` (dataset, method, score, n_runs, mean, sd, of_lowest_objective,
-        best, published), ``sets`` (what was fitted and scored), ``notes``, ``profile``.
+        best, published, and for ACC chance and ceiling, those of the set),
+        ``sets`` (what was fitted and scored), ``notes``, ``profile``.
 
     Raises
     ------
@@ -99,6 +101,8 @@ def build(
                 for key in ("mean", "sd", "of_lowest_objective", "best"):
                     row[key] = None if summary[key] is None else 100 * summary[key]
             row["published"] = _published(published, dataset, method, score)
+            if score == SCORES[0]:
+                row |= _bounds(records, dataset)
             rows.append(row)
     sets = _sets(records)
     return {
@@ -107,6 +111,16 @@ def build(
         "sets": sets,
         "notes": _notes(records, sets, published, profile),
     }
+
+
+def _bounds(records: Mapping[tuple[str, str], Record | None], dataset: str) -> dict[str, Any]:
+    """Return chance and ceiling of a set in percent, from whichever method's result has them."""
+    found: dict[str, Any] = dict.fromkeys(map(str.lower, BOUNDS))
+    for (name, _), record in records.items():
+        for key in found:
+            if name == dataset and record is not None and record[key] is not None:
+                found[key] = 100 * record[key]
+    return found
 
 
 def _sets(records: Mapping[tuple[str, str], Record | None]) -> dict[str, dict[str, Any]]:
@@ -148,6 +162,11 @@ def _notes(records: Mapping, sets: Mapping, published: Mapping, profile: str) ->
         "Percent. Mean and standard deviation over the runs; the run of lowest objective, chosen "
         "without labels; the best run, chosen by the test labels."
     )
+    notes.append(
+        "Chance: ACC of random labels, clusters matched with classes as always. Ceiling: nearest "
+        "of one template a class, fitted with the training labels by the default mode's model; "
+        "for orientation, no method sees labels."
+    )
     notes.append(f"Published: {published['kind']}. {published['source']}.")
     return notes
 
@@ -166,6 +185,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     value = DASH if given is None else f"{given['value']:g}"
     if given and given["of"]:
         value = f"({given['of']}: {value})"
+    bounds = [_number(row[key]) for key in map(str.lower, BOUNDS) if key in row]
     return [
         row["dataset"],
         METHODS[row["method"]].title,
@@ -174,6 +194,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         _number(row["of_lowest_objective"]),
         _number(row["best"]),
         value,
+        *bounds,
     ]
 
 
@@ -186,8 +207,9 @@ def markdown(table: Mapping[str, Any]) -> str:
     parts = []
     for score in SCORES:
         rows = [_cells(row) for row in table["rows"] if row["score"] == score]
-        align = _line(["---", "---", *["---:"] * (len(HEADER) - 2)])
-        body = "\n".join([_line(HEADER), align, *map(_line, rows)])
+        head = HEADER + BOUNDS if score == SCORES[0] else HEADER
+        align = _line(["---", "---", *["---:"] * (len(head) - 2)])
+        body = "\n".join([_line(head), align, *map(_line, rows)])
         folded = f"<details>\n<summary>{score}</summary>\n\n{body}\n\n</details>"
         parts.append(f"**{score}**\n\n{body}" if score == SCORES[0] else folded)
     parts.append("\n".join(f"- {note}" for note in table["notes"]))
@@ -205,12 +227,13 @@ def _tex(text: str) -> str:
 def latex(table: Mapping[str, Any]) -> str:
     r"""Return the table as a LaTeX ``tabular`` (needs the package booktabs), notes as comments."""
     lines = [f"% {note}" for note in table["notes"]]
-    lines += [r"\begin{tabular}{llrrrrr}", r"\toprule"]
-    lines.append(" & ".join(map(_tex, HEADER)) + r" \\")
+    head = HEADER + BOUNDS
+    lines += [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule"]
+    lines.append(" & ".join(map(_tex, head)) + r" \\")
     for score in SCORES:
-        lines += [r"\midrule", rf"\multicolumn{{{len(HEADER)}}}{{l}}{{\textbf{{{score}}}}} \\"]
+        lines += [r"\midrule", rf"\multicolumn{{{len(head)}}}{{l}}{{\textbf{{{score}}}}} \\"]
         rows = [_cells(row) for row in table["rows"] if row["score"] == score]
-        lines += [" & ".join(map(_tex, cells)) + r" \\" for cells in rows]
+        lines += [" & ".join(map(_tex, (cells + ["", ""])[: len(head)])) + r" \\" for cells in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stkm.metrics import (
     ari,
+    chance_accuracy,
     cluster_order,
     clustering_accuracy,
     confusion,
@@ -153,3 +154,26 @@ def test_cluster_order_follows_the_classes():
 def test_cluster_order_refuses_a_cluster_out_of_range():
     with pytest.raises(ValueError, match="values from 0 to 3, but 3 clusters are 0 to 2"):
         cluster_order([0, 1], [0, 3], 3)
+
+
+# --------------------------------------------------------------------- chance
+
+
+def test_chance_by_hand():
+    """Two images of two classes: two random labels agree (½: 1 of 2 right) or not (½: 2 of 2)."""
+    assert chance_accuracy([0, 1], 2, n_draws=4000) == pytest.approx(0.75, abs=0.01)
+    assert chance_accuracy(["a", "a", "a"], 1) == 1
+    assert chance_accuracy(np.arange(10), 1) == 0.1
+
+
+def test_chance_of_few_images_and_many_classes_is_far_above_one_in_k():
+    """117 images of 13 classes, 9 each: the paper's K-means figure of 20 % there is chance."""
+    y = np.repeat(np.arange(13), 9)
+    assert chance_accuracy(y, 13) == pytest.approx(0.237, abs=0.005)
+    assert chance_accuracy(y, 13) == chance_accuracy(y, 13)
+
+
+@pytest.mark.parametrize("wrong", [{"n_clusters": 0}, {"n_clusters": 2.0}, {"n_draws": 0}])
+def test_chance_rejects_counts_below_one(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        chance_accuracy([0, 1], **{"n_clusters": 2, **wrong})

@@ -27,7 +27,7 @@ datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datas
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation warp solvers prior align adam lloyd search learning init fitting cluster
-parallel methods plots tables
+ceiling parallel methods plots tables
 kernel executed notebook __main__
 """.split()
 

@@ -23,6 +23,8 @@ def record(dataset, method, acc, n=40, sd=0.012):
         "method": method,
         "n_clusters": 10,
         "n_runs": 3,
+        "chance": 0.143,
+        "ceiling": 0.978 if method == "st" else None,
         "images": [
             {"split": "train", "n": n, "source": f"{n} training images"},
             {"split": "test", "n": 20, "source": "20 test images"},
@@ -131,13 +133,31 @@ def test_a_damaged_result_is_named(folder):
         tables.collect(folder, ["own"], ["st"])
 
 
+def test_chance_and_ceiling_of_the_set_stand_beside_every_accuracy(table):
+    for method in ("kmeans", "st"):
+        found = row(table, "own", method)
+        assert (found["chance"], found["ceiling"]) == pytest.approx((14.3, 97.8))
+    assert "chance" not in row(table, "own", "st", "NMI")
+    part = row(table, "part", "kmeans")
+    assert part["chance"] == pytest.approx(14.3) and part["ceiling"] is None
+    text = tables.markdown(table)
+    assert [c.strip() for c in lines(text, "| part |", "K-means")[0].split("|")[-3:-1]] == [
+        "14.3",
+        "—",
+    ]
+    assert lines(text, "| Chance | Ceiling |") and len(lines(text, "Chance |")) == 1
+
+
 def test_latex_has_the_same_cells_escaped(table):
     text = tables.latex(table)
-    assert r"own & ST K-means (default mode) & 3 & 98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- \\" in text
+    assert (
+        r"own & ST K-means (default mode) & 3 & 98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- & 14.3 & 97.8 \\"
+        in text
+    )
     assert text.count(r"\\") == 1 + 3 + 12  # header, three scores, rows
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line]
-    assert all(line.replace(r"\&", "").count("&") == 6 for line in body)
+    assert all(line.replace(r"\&", "").count("&") == 8 for line in body)
     assert tables._tex("a_b & 5 % {x}\\") == r"a\_b \& 5 \% \{x\}\textbackslash{}"
 
 
