@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stkm import paths
 from stkm.datasets import registry
-from stkm.datasets.spec import Spec, spaced
-from stkm.datasets.store import is_prepared
+from stkm.datasets.spec import spaced
 
 __all__ = ["PAPER", "markdown", "rows"]
 
@@ -35,35 +33,25 @@ EMBEDDED = ("mnist5k", "affine_mnist", "diffeo_mnist")
 """Sets that need no file and no network."""
 
 
-def _here(spec: Spec) -> bool:
-    """Return whether the set is prepared, or can be without network (sums unchecked)."""
-    if spec.name in EMBEDDED or is_prepared(spec):
-        return True
-    patterns = [f"*/{raw.name}" for raw in spec.raw_files]
-    if spec.name == "audio_mnist":
-        patterns = ["audio_mnist/01/0_01_0.wav", "audio_mnist/data/01/0_01_0.wav"]
-    if spec.name == "mnist":
-        patterns.append("mnist/mnist.npz")
-    return any(any(paths.raw_dir().glob(pattern)) for pattern in patterns)
-
-
-def rows(names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+def rows(names: Iterable[str] | None = None, used: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Return a row for each data set.
 
     Parameters
     ----------
     names : iterable of str, optional
         All sets without it.
+    used : iterable of str
+        Sets that the results at hand are about, so that their files were there.
 
     Returns
     -------
     list of dict
         JSON-ready: name, title, paper (None for a set that is not the
         paper's), ours (train, test, classes, size), source, licence,
-        differs_from_paper, and here (bool: on this machine, as raw files or
-        prepared).
+        differs_from_paper, and here (bool: one of `used`, or in need of no file). It does not
+        look at the disk, so the table is the same wherever the results are.
     """
-    found = []
+    found, used = [], {*EMBEDDED, *used}
     for spec in map(registry.spec, registry.available() if names is None else names):
         found.append(
             {
@@ -78,7 +66,7 @@ def rows(names: Iterable[str] | None = None) -> list[dict[str, Any]]:
                 "source": spec.homepage,
                 "licence": spec.licence,
                 "differs_from_paper": spec.differs,
-                "here": _here(spec),
+                "here": spec.name in used,
             }
         )
     return found
@@ -93,7 +81,7 @@ def _counts(part: dict[str, Any] | None) -> str:
 
 
 def markdown(table: list[dict[str, Any]]) -> str:
-    """Return rows as a Markdown table; a set that is not here is said to be missing."""
+    """Return rows as a Markdown table; a set that is not here says what it needs."""
     head = ("data set", "paper (training / test)", "ours", "source", "licence", "here", "differs")
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     for row in table:
@@ -103,7 +91,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
             _counts(row["ours"]),
             row["source"],
             row["licence"],
-            "yes" if row["here"] else "missing",
+            "yes" if row["here"] else "needs raw files",
             row["differs_from_paper"],
         )
         lines.append(" | ".join(cell.replace("|", "\\|") for cell in cells))
