@@ -159,10 +159,11 @@ class Model:
     def report(self, entry):
         """One line a pass where ``verbose`` is set."""
         if self.params["verbose"]:
-            print(
-                f"{entry['stage']}: objective {entry['objective']:.6g}, "
-                f"{entry['changed']} labels changed"
-            )
+            if "accepted" in entry:
+                end = "kept" if entry["accepted"] else "not kept"
+            else:
+                end = f"{entry['changed']} labels changed"
+            print(f"{entry['stage']}: objective {entry['objective']:.6g}, {end}")
 
 
 @dataclass

@@ -204,6 +204,11 @@ def test_verbose_prints_a_line_a_pass(capsys):
     km = AffineKMeans(3, n_swaps=0, verbose=1, random_state=0).fit(X)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lloyd")]
     assert len(lines) == km.n_iter_
+    km = STKMeans(3, landmarks=3, n_swaps=1, verbose=1, random_state=0).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    shown = ("search", "lloyd", "coarse", "learn", "learned swap")
+    stages = [e["stage"] for e in km.history_ if e["stage"] in shown]
+    assert [line.split(":")[0] for line in lines] == stages and "learned swap" in stages
 
 
 def test_the_papers_mode_is_the_published_setting():
