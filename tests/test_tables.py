@@ -150,10 +150,8 @@ def test_chance_and_ceiling_of_the_set_stand_beside_every_accuracy(table):
 
 def test_latex_has_the_same_cells_escaped(table):
     text = tables.latex(table)
-    assert (
-        r"own & ST K-means (default mode) & 3 & 98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- & 14.3 & 97.8"
-        in text
-    )
+    numbers = r"98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- & 14.3 & 97.8 \\"
+    assert rf"own & ST K-means (default mode) & 3 & {numbers}" in text
     assert text.count(r"\\") == 1 + 3 + 12  # header, three scores, rows
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line]
