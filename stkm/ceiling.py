@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from . import fitting
-from .learning import Lesson
 from .lloyd import assign, cold_state, update
 
 __all__ = ["class_templates"]
@@ -50,9 +49,7 @@ def class_templates(estimator, X, y):
         assign(matcher, state, own, np.full(k, number == 0))
         state.centers = update(matcher, state, weights)
     if model.params["prior"] == "learned":
-        p = model.params
-        penalty, nobody = np.kron(np.eye(2), model.penalty), np.zeros(len(images))
-        lesson = Lesson(matcher, penalty, p["n_modes"], k, weights, nobody, 1, [])
+        lesson = fitting.lesson_of(model, matcher, weights, [])
         for _ in range(ROUNDS):
             lesson.teach(state)
             assign(matcher, state, own)

@@ -273,20 +273,26 @@ def fit_gauss_newton(model, images, weights, rng, start):
     return label(model, images, weights, result, matcher)
 
 
-def learn(model, matcher, state, weights, rng, history):
-    """Centroids and prior by the likelihood, from a state that Lloyd's loop found."""
+def lesson_of(model, matcher, weights, history, rng=None):
+    """What the rounds of a fit share; some images are held out where there is an ``rng``."""
     p = model.params
-    lesson = Lesson.of(
+    return Lesson.of(
         matcher,
         weights,
         rng,
         penalty=np.kron(np.eye(2), model.penalty),
+        n_clusters=p["n_clusters"],
         n_modes=p["n_modes"],
         n_candidates=p["n_candidates"],
         size=p["search_size"],
         history=history,
         callback=model.report,
     )
+
+
+def learn(model, matcher, state, weights, rng, history):
+    """Centroids and prior by the likelihood, from a state that Lloyd's loop found."""
+    lesson = lesson_of(model, matcher, weights, history, rng)
     lesson.rounds(state)
     if lesson.swaps(state, model.n_swaps, rng):
         lesson.restart(state, lesson.taught)

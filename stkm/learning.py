@@ -51,14 +51,15 @@ def learn_prior(matcher, state, weights, penalty, n_modes, kappa):
 class Lesson:
     """What a fit's rounds share.
 
-    matcher : aligner on all pixels; penalty : (2L, 2L), the fixed one; n_modes, n_candidates : of
-    the estimator; taught : (N,) weights, 0 for images held out; held : (N,) those images' weights,
-    0 for the others; size : images on which swaps are tried; history : list that gets one dict a
-    step
+    matcher : aligner on all pixels; penalty : (2L, 2L), the fixed one; n_clusters, n_modes,
+    n_candidates : of the estimator; taught : (N,) weights, 0 for images held out; held : (N,)
+    those images' weights, 0 for the others; size : images on which swaps are tried; history : list
+    that gets one dict a step
     """
 
     matcher: object
     penalty: np.ndarray
+    n_clusters: int
     n_modes: int
     n_candidates: int
     taught: np.ndarray
@@ -69,15 +70,18 @@ class Lesson:
     kappa: float = field(init=False)
 
     def __post_init__(self):
-        self.kappa = _prior.independent_errors(self.matcher.images, self.taught, self.n_modes)
+        self.kappa = _prior.independent_errors(
+            self.matcher.images, self.taught, self.n_modes, self.n_clusters
+        )
 
     @classmethod
-    def of(cls, matcher, weights, rng, **options):
-        """A lesson from which a part of the images is held out by chance."""
+    def of(cls, matcher, weights, rng=None, **options):
+        """A lesson from which a part of the images is held out by chance, or none without rng."""
         index = np.flatnonzero(weights > 0)
         held = np.zeros(len(weights), bool)
-        n = min(int(HELD_OUT * len(index)), MOST_HELD_OUT)
-        held[rng.choice(index, n, replace=False)] = True
+        if rng is not None:
+            n = min(int(HELD_OUT * len(index)), MOST_HELD_OUT)
+            held[rng.choice(index, n, replace=False)] = True
         return cls(
             matcher,
             taught=np.where(held, 0.0, weights),
@@ -93,15 +97,15 @@ class Lesson:
         )
 
     def rounds(self, state):
-        """Learn, unless held-out images lose by it; centers and prior are the last that are sound.
+        """Learn, unless held-out images lose by it; the state becomes the last that is sound.
 
         Every fit has as many rounds, so that objectives compare between runs: each lowers them a
         little. A round in which one cluster outgrows `LARGEST` times the mean size is undone, and
         ends the learning: a flexible cluster is eating its neighbours.
         """
-        k, weights = len(state.centers), self.taught + self.held
+        k, weights = self.n_clusters, self.taught + self.held
         self.teach(state)
-        best, kept = np.inf, (state.centers, state.prior)
+        best, kept = np.inf, state.copy()
         for number in range(ROUNDS):
             before = np.bincount(state.labels, weights, minlength=k).max()
             previous = state.labels
@@ -122,12 +126,12 @@ class Lesson:
             collapsed = largest > LARGEST * weights.sum() / k and largest > before
             if collapsed or tested > best + SLACK:
                 entry["undone"] = True
+                state.become(kept)
                 break
-            best, kept = min(best, tested), (state.centers, state.prior)
             if number < ROUNDS - 1:
+                best, kept = min(best, tested), state.copy()
                 state.centers = update(self.matcher, state, self.taught)
                 self.teach(state)
-        state.centers, state.prior = kept
 
     def restart(self, state, weights):
         """Start over from the labels: passes with the fixed penalty, every warp from the identity.
@@ -171,8 +175,7 @@ class Lesson:
             self._log(entry | {"before": value, "accepted": better})
             failures += 1
             if better:
-                state.centers, state.prior, state.d = judged.centers, judged.prior, judged.d
-                state.labels = judged.labels
+                state.become(judged)
                 assign(self.matcher, state, np.ones_like(state.mask))
                 self.rounds(state)
                 accepted, failures, plan = accepted + 1, 0, None

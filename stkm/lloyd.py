@@ -30,6 +30,11 @@ class State:
         arrays = (self.centers, self.d, self.f, self.mask, self.labels)
         return State(*(a.copy() for a in arrays), self.prior)
 
+    def become(self, other):
+        """Take over what another state of the same images holds."""
+        self.centers, self.d, self.f = other.centers, other.d, other.f
+        self.mask, self.labels, self.prior = other.mask, other.labels, other.prior
+
     def nearest(self):
         """Distance of each image to its centroid, ``(N,)``."""
         return self.f[np.arange(len(self.f)), self.labels]
@@ -134,6 +139,7 @@ def lloyd(
     full_every=5,
     cold=None,
     callback=None,
+    stop=None,
 ):
     """Passes of `assign` and `update` until the centroids rest; the state is changed in place.
 
@@ -146,6 +152,7 @@ def lloyd(
         Where only some are cold, the first pass fits the others' nearest pairs alone
     history : list that gets one dict a pass: stage, objective, shift, changed, relocated
     callback : called with that dict after each pass
+    stop : called with ``history`` after each pass; the loop ends where it answers True
 
     Returns
     -------
@@ -182,4 +189,6 @@ def lloyd(
             callback(history[-1])
         if shift <= tol and not moved:
             return t + 1, True
+        if stop and stop(history):
+            return t + 1, False
     return max_iter, False

@@ -98,13 +98,13 @@ class Prior:
         return self.kappa / 2 * log_psi + self.flexibility - np.log(self.weights[k])
 
 
-def independent_errors(images, weights, n_modes):
+def independent_errors(images, weights, n_modes, n_clusters):
     """κ of images ``(N, H, W, C)``: between 1 / (H·W·C) and 1."""
     index = np.flatnonzero(weights > 0)
+    n = int(np.prod(images.shape[1:]))
+    q = _n_appearance(n_modes, len(index), n_clusters, n)
     index = index[:: -(-len(index) // TEACHERS)]
     x, w = images[index].reshape(len(index), -1), weights[index]
-    n = x.shape[1]
-    q = min(n_modes, n - 1)
     left = _appearance(x - np.average(x, axis=0, weights=w), w, q)
     rest, squares = left.trace - left.variances.sum(), left.squared_norm
     squares = squares - (left.variances**2).sum()
@@ -126,7 +126,7 @@ def learn(members, base, n_modes, kappa):
     sizes = np.array([m.weights.sum() for m in own], np.float64)
     share, n = sizes / sizes.sum(), own[0].residuals.shape[1]
     total = sum(len(m.weights) for m in own)
-    q = min(n_modes, total // (IMAGES_PER_MODE * len(members)), n - 1)
+    q = _n_appearance(n_modes, total, len(members), n)
     found = [_appearance(m.residuals, m.weights, q) for m in own]
     spectrum = np.stack([f.variances for f in found])
     left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
@@ -149,6 +149,11 @@ def learn(members, base, n_modes, kappa):
         for k, m, p in zip(used, own, share, strict=True)
     )
     return Prior(covariance, loadings, noise, weights / weights.sum(), kappa, float(flexibility))
+
+
+def _n_appearance(n_modes, n_images, n_clusters, n_values):
+    """Appearance modes that so many images can teach each cluster."""
+    return min(n_modes, n_images // (IMAGES_PER_MODE * n_clusters), n_values - 1)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
 
     A trial fits all images to the two new centroids, runs ``n_passes`` passes of Lloyd's loop and
     is kept when the objective is lower than before. `PATIENCE` failures in a row end the search.
+    Each pass gains less than the one before, as a rule; so a trial ends early where passes that
+    all gain as much as the last one would not be enough.
     """
     k = len(state.centers)
     best, tried, plan, failures = state, set(), None, 0
@@ -73,12 +75,16 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
             weights,
             max_iter=n_passes,
             tol=tol,
-            history=[],
+            history=(log := []),
             stage="swap",
             cold=cold,
             n_candidates=n_candidates,
+            stop=lambda log: _hopeless(log, n_passes, value),  # noqa: B023  used within this turn
         )
-        new = refined_objective(matcher, trial, weights, n_candidates)
+        if _hopeless(log, n_passes, value):
+            new = log[-1]["objective"]
+        else:
+            new = refined_objective(matcher, trial, weights, n_candidates)
         history.append(
             {
                 "stage": "swap",
@@ -94,6 +100,14 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
         if new < value:
             best, value, plan, tried, failures = trial, new, None, set(), 0
     return best
+
+
+def _hopeless(log, n_passes, value):
+    """Whether no pace seen lately takes a trial below ``value``, with one assignment after it."""
+    if len(log) < 2:
+        return False
+    before, now = (entry["objective"] for entry in log[-2:])
+    return now - (n_passes + 1 - len(log)) * max(before - now, 0.0) > value
 
 
 def refined_objective(matcher, state, weights, n_candidates):

@@ -233,7 +233,9 @@ def latex(table: Mapping[str, Any]) -> str:
     for score in SCORES:
         lines += [r"\midrule", rf"\multicolumn{{{len(head)}}}{{l}}{{\textbf{{{score}}}}} \\"]
         rows = [_cells(row) for row in table["rows"] if row["score"] == score]
-        lines += [" & ".join(map(_tex, (cells + ["", ""])[: len(head)])) + r" \\" for cells in rows]
+        for cells in rows:
+            blank = [""] * (len(head) - len(cells))  # bounds are of the ACC alone
+            lines.append(" & ".join(map(_tex, cells + blank)) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from stkm import AffineKMeans, STKMeans, fitting
+from stkm import AffineKMeans, STKMeans, fitting, search
 
 SMALL = {"landmarks": 3, "n_swaps": 2, "n_init": 1, "prior": "fixed"}
 seeds = st.integers(0, 2**32 - 1)
@@ -107,6 +107,22 @@ def test_the_objective_never_rises_on_digits():
     assert all(h["objective"] >= h["before"] for h in refused)
     assert len(accepted) + len(refused) == 3
     assert km.history_[-1]["objective"] == km.inertia_
+
+
+def test_hopeless_swaps_end_early_and_change_nothing(monkeypatch):
+    def fitted():
+        km = STKMeans(5, landmarks=4, n_swaps=8, n_init=1, prior="fixed", random_state=0)
+        return km.fit(digits()[:120])
+
+    ended, hopeless = [], search._hopeless
+    monkeypatch.setattr(search, "_hopeless", lambda *a: (ended.append(hopeless(*a)), ended[-1])[1])
+    early = fitted()
+    monkeypatch.setattr(search, "_hopeless", lambda *a: False)
+    late = fitted()
+    assert any(ended)
+    assert np.array_equal(early.cluster_centers_, late.cluster_centers_)
+    kept = [[h["accepted"] for h in km.history_ if h["stage"] == "swap"] for km in (early, late)]
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -134,7 +134,7 @@ def test_kappa_counts_independent_errors():
     weights = np.ones(4000)
 
     def kappa(values, n_modes):
-        return prior.independent_errors(values.reshape(4000, 5, -1, 1), weights, n_modes)
+        return prior.independent_errors(values.reshape(4000, 5, -1, 1), weights, n_modes, 1)
 
     assert kappa(rng.normal(size=(4000, 40)), 0) == pytest.approx(1, abs=0.02)  # white noise
     assert kappa(np.repeat(few, 4, axis=1), 0) == pytest.approx(0.25, abs=0.01)  # each four times
@@ -274,8 +274,17 @@ def test_a_round_that_collapses_is_undone(monkeypatch):
     monkeypatch.setattr(
         learning, "assign", lambda matcher, state, mask: state.labels.__setitem__(slice(None), 0)
     )
+    rounds, before, after = learning.Lesson.rounds, [], []
+
+    def watched(lesson, state):
+        before.append(state.labels.copy())
+        rounds(lesson, state)
+        after.append(state.labels.copy())
+
+    monkeypatch.setattr(learning.Lesson, "rounds", watched)
     km = STKMeans(3, landmarks=3, n_swaps=0, max_iter=2, random_state=0)
     km.fit(X)
+    assert len(set(before[0])) == 3 and np.array_equal(before, after)
     log = [e for e in km.history_ if e["stage"] == "learn"]
     assert log[-1]["undone"] and log[-1]["largest"] == 30
 
