@@ -58,6 +58,9 @@ class Run:
     n_swaps: int | None
     paper_epochs: Count
     workers: Count | None
+    timing_pairs: Count
+    timing_images: Count
+    timing_doublings: Count
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,12 @@ import stkm
 from stkm import executed
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+PIPELINES = [ROOT / "dvc.yaml", ROOT / "notebooks" / "dvc.yaml"]
+STAGES = {
+    name: stage
+    for path in PIPELINES
+    for name, stage in yaml.safe_load(path.read_text(encoding="utf-8"))["stages"].items()
+}
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 
 # An import may only go from a later to an earlier one of these.
@@ -27,7 +32,7 @@ datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datas
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation warp solvers prior align adam lloyd search learning init fitting cluster
-ceiling parallel methods plots tables
+ceiling timing parallel methods plots tables
 kernel executed notebook __main__
 """.split()
 
