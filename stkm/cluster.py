@@ -345,6 +345,8 @@ class STKMeans(_WarpKMeans):
     n_clusters : K
     prior : 'learned' (default) or 'fixed': whether penalty and error model are learned, see below
     n_modes : appearance modes of a cluster, fewer for few images
+    tying : of the variances along these modes: 0 lets each cluster have its own, 1 gives all the
+        same. Without it a flexible cluster eats its neighbours
     landmarks : g for a uniform g × g grid, or points (L, 2) in pixels, (row, column)
     init : 'k-means++' (warp distance), 'k-means++ pixels' (scikit-learn's, as in the paper),
         array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array.
@@ -415,6 +417,7 @@ class STKMeans(_WarpKMeans):
         adam_steps=5,
         prior="learned",
         n_modes=8,
+        tying=0.5,
         n_candidates=3,
         search_size=1500,
         image_shape=None,
@@ -438,6 +441,7 @@ class STKMeans(_WarpKMeans):
         self.adam_steps = adam_steps
         self.prior = prior
         self.n_modes = n_modes
+        self.tying = tying
         self.n_candidates = n_candidates
         self.search_size = search_size
         self.image_shape = image_shape
@@ -486,6 +490,8 @@ class STKMeans(_WarpKMeans):
         check_int("adam_steps", self.adam_steps, 1)
         check_option("prior", self.prior, ("learned", "fixed"))
         check_int("n_modes", self.n_modes, 0)
+        if check_real("tying", self.tying) > 1:
+            raise ValueError(f"tying={self.tying!r}: expected a number between 0 and 1")
         if self.prior == "learned" and self.solver == "adam":
             raise ValueError(
                 "prior='learned' needs solver='gauss-newton'; 'adam' has prior='fixed'"

@@ -61,6 +61,8 @@ class Run:
     timing_pairs: Count
     timing_images: Count
     timing_doublings: Count
+    ablation_images: Count | None
+    ablation_runs: Count
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class Config:
         Name of the active profile.
     datasets, methods : tuple of str
         What the pipeline runs.
+    ablation : tuple of str
+        Those of the data sets on which the parts of the default mode are taken away, one by one.
     seeds : Seeds
     profiles : dict of str to Run
     method_blocks : dict of str to dataclass
@@ -128,6 +132,7 @@ class Config:
     profile: str
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
+    ablation: tuple[str, ...]
     seeds: Seeds
     profiles: dict[str, Run]
     method_blocks: dict[str, Any]
@@ -185,7 +190,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     """
     path = Path(paths.PARAMS if path is None else path)
     tree = _parse(path)
-    _check_keys(tree, ("profile", "datasets", "methods", "seeds", "profiles", "method"), path.name)
+    keys = ("profile", "datasets", "methods", "ablation", "seeds", "profiles", "method")
+    _check_keys(tree, keys, path.name)
     sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
     _check_keys(sections["method"], METHODS, "method", kind="method")
     profiles = {n: _block(Run, b, f"profiles.{n}") for n, b in sections["profiles"].items()}
@@ -201,10 +207,17 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     methods = _value(tuple[str, ...], tree["methods"], "methods")
     for name in methods:
         _known("method", name, METHODS)
+    datasets, ablation = (_value(tuple[str, ...], tree[n], n) for n in ("datasets", "ablation"))
+    for name in ablation:  # `prepare` makes the data sets of `datasets` alone
+        if name not in datasets:
+            raise ConfigError(
+                f"ablation has {name!r}, which is not in datasets{suggest(name, datasets)}"
+            )
     return Config(
         profile=_known("profile", chosen, profiles),
-        datasets=_value(tuple[str, ...], tree["datasets"], "datasets"),
+        datasets=datasets,
         methods=methods,
+        ablation=ablation,
         seeds=_block(Seeds, tree["seeds"], "seeds"),
         profiles=profiles,
         method_blocks={

@@ -283,6 +283,7 @@ def lesson_of(model, matcher, weights, history, rng=None):
         penalty=np.kron(np.eye(2), model.penalty),
         n_clusters=p["n_clusters"],
         n_modes=p["n_modes"],
+        tying=p["tying"],
         n_candidates=p["n_candidates"],
         size=p["search_size"],
         history=history,

@@ -27,10 +27,10 @@ RESTART_PASSES, PATIENCE = 2, 3  # passes of a new start; failures in a row that
 MARGIN = 3e-4  # of the objective, by which a swap has to lower it
 
 
-def learn_prior(matcher, state, weights, penalty, n_modes, kappa):
+def learn_prior(matcher, state, weights, penalty, **options):
     """`stkm.prior.learn` from the images of each cluster and their warps.
 
-    ``penalty`` ``(2L, 2L)`` is the fixed one.
+    ``penalty`` ``(2L, 2L)`` is the fixed one; ``options`` are n_modes, kappa and tying.
     """
     members = []
     for k, center in enumerate(state.centers):
@@ -44,7 +44,7 @@ def learn_prior(matcher, state, weights, penalty, n_modes, kappa):
         normal = matcher.normal(center, grid)
         q = np.asarray(grid.penalty, np.float64)
         members.append(_prior.Members(residuals, d, weights[index], normal, q))
-    return _prior.learn(members, np.linalg.inv(penalty), n_modes, kappa)
+    return _prior.learn(members, np.linalg.inv(penalty), **options)
 
 
 @dataclass
@@ -52,15 +52,16 @@ class Lesson:
     """What a fit's rounds share.
 
     matcher : aligner on all pixels; penalty : (2L, 2L), the fixed one; n_clusters, n_modes,
-    n_candidates : of the estimator; taught : (N,) weights, 0 for images held out; held : (N,)
-    those images' weights, 0 for the others; size : images on which swaps are tried; history : list
-    that gets one dict a step
+    tying, n_candidates : of the estimator; taught : (N,) weights, 0 for images held out;
+    held : (N,) those images' weights, 0 for the others; size : images on which swaps are tried;
+    history : list that gets one dict a step
     """
 
     matcher: object
     penalty: np.ndarray
     n_clusters: int
     n_modes: int
+    tying: float
     n_candidates: int
     taught: np.ndarray
     held: np.ndarray
@@ -93,7 +94,13 @@ class Lesson:
         """Centroids and prior from the images and warps of each cluster."""
         weights = self.taught if weights is None else weights
         state.prior = learn_prior(
-            self.matcher, state, weights, self.penalty, self.n_modes, self.kappa
+            self.matcher,
+            state,
+            weights,
+            self.penalty,
+            n_modes=self.n_modes,
+            kappa=self.kappa,
+            tying=self.tying,
         )
 
     def rounds(self, state):

@@ -22,8 +22,9 @@ clusters, since its differences say how much edge a centroid has rather than how
 
 Small clusters borrow from all: Γ_k is shrunk towards the pooled covariance as by `PSEUDO` images
 more (an inverse Wishart prior, in which the pooled one is shrunk to that of the fixed penalty); σ²
-is one for all clusters; the variances along the modes are halfway between the cluster's own and the
-mean over clusters, the directions its own. The mean of d is zero: a centroid cannot drift.
+is one for all clusters; the variances along the modes are between the cluster's own and the mean
+over clusters (halfway: ``tying``), the directions its own. The mean of d is zero: a centroid cannot
+drift.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from scipy.linalg import cholesky, eigh
 __all__ = ["Members", "Prior", "independent_errors", "learn"]
 
 PSEUDO = 200.0  # images that the pooled covariance of displacements counts for in each cluster
-TYING = 0.5  # of the spectrum of the appearance modes
 TEACHERS = 3000  # images of a cluster, at most, that teach its appearance modes
 IMAGES_PER_MODE = 10  # a cluster needs so many, on average, for each appearance mode
 TINY = 1e-12
@@ -111,7 +111,7 @@ def independent_errors(images, weights, n_modes, n_clusters):
     return float(np.clip(rest**2 / max(squares, TINY), 1.0, n)) / n
 
 
-def learn(members, base, n_modes, kappa):
+def learn(members, base, n_modes, kappa, tying=0.5):
     """Prior from the members of each cluster, None for one that has none.
 
     Parameters
@@ -120,6 +120,7 @@ def learn(members, base, n_modes, kappa):
     base : (2L, 2L), covariance of d under the fixed penalty where the scale s is 1
     n_modes : appearance modes q, fewer where there are too few images
     kappa : independent errors for each pixel
+    tying : of the variances along the appearance modes: 0 each cluster's own, 1 one for all
     """
     used = [k for k, m in enumerate(members) if m is not None]
     own = [members[k] for k in used]
@@ -131,7 +132,7 @@ def learn(members, base, n_modes, kappa):
     spectrum = np.stack([f.variances for f in found])
     left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
     noise = max(float(left) / (n - q), TINY)
-    values = (1 - TYING) * spectrum + TYING * (share @ spectrum)
+    values = (1 - tying) * spectrum + tying * (share @ spectrum)
     loadings = np.zeros((len(members), q, n))
     for k, f, v in zip(used, found, values, strict=True):
         loadings[k] = np.sqrt(np.maximum(v - noise, 0))[:, None] * f.directions

@@ -119,13 +119,15 @@ def test_small_clusters_lean_on_the_pooled_model():
     assert found.weights[2] == pytest.approx(1 / 5008) and found.weights.sum() == pytest.approx(1)
 
 
-def test_the_spectrum_is_half_tied():
+@pytest.mark.parametrize("tying", [0.0, 0.5, 1.0])
+def test_the_spectrum_is_tied_as_asked(tying):
     rng, base = np.random.default_rng(0), ortho_group.rvs(20, random_state=0)[:1]
     loadings = np.stack([base * np.sqrt(8.0), base * np.sqrt(2.0)])
     truth = Prior(np.stack([np.eye(2)] * 2), loadings, 0.1, np.ones(2) / 2, 1.0, 0.0)
-    found = learn([sample(truth, k, 8000, rng, 1e6) for k in range(2)], np.eye(2), 1, 1.0)
+    members = [sample(truth, k, 8000, rng, 1e6) for k in range(2)]
+    found = learn(members, np.eye(2), 1, 1.0, tying)
     variances = (found.loadings**2).sum((1, 2))
-    assert_allclose(variances, [(8 + 5) / 2, (2 + 5) / 2], rtol=0.06)
+    assert_allclose(variances, [8 - 3 * tying, 2 + 3 * tying], rtol=0.06)
 
 
 def test_kappa_counts_independent_errors():
@@ -292,7 +294,6 @@ def test_a_round_that_collapses_is_undone(monkeypatch):
 def test_affine_maps_and_the_papers_mode_learn_nothing():
     assert "prior" not in AffineKMeans().get_params()
     assert STKMeans.paper(3).prior == "fixed" and STKMeans().prior == "learned"
-    assert prior.TYING <= 1
 
 
 # ---------------------------------------------------------------- class templates

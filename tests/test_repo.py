@@ -32,7 +32,7 @@ datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datas
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation warp solvers prior align adam lloyd search learning init fitting cluster
-ceiling timing parallel methods plots tables
+ceiling timing parallel ablation methods plots tables
 kernel executed notebook __main__
 """.split()
 
@@ -192,7 +192,7 @@ def test_lists_stand_once():
     for name in PARAMS["datasets"]:
         assert name not in text
     for stage in STAGES.values():
-        assert set(stage.get("matrix", {}).values()) <= {"${datasets}", "${methods}"}
+        assert set(stage.get("matrix", {}).values()) <= {"${datasets}", "${methods}", "${ablation}"}
 
 
 def test_everything_waits_for_the_check_of_the_parameters():
