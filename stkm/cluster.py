@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
+from .learning import LARGEST
 from .validation import (
     check_images,
     check_int,
@@ -58,7 +59,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             result = self._fit_once(images, weights, np.random.default_rng([seed, run]))
             if best is None or result.objective < best.objective:
                 best = result
-        return self._store(best, weights)
+        self._store(best, weights)
+        self._warn_of_collapse(weights)
+        return self
 
     @classmethod
     def from_centroids(cls, centroids, X, learned=None, **params):
@@ -275,6 +278,18 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self._model = fitting.Model.of(warp, images, weights, self._params())
         return images, weights
 
+    def _warn_of_collapse(self, weights):
+        sizes = np.bincount(self.labels_, weights, minlength=self.n_clusters)
+        times = sizes.max() * self.n_clusters / sizes.sum()
+        if times > LARGEST:
+            warnings.warn(
+                f"cluster {sizes.argmax()} has {times:.1f} times the mean size: unless the kinds "
+                "of images are that unequal, it has swallowed others; try another random_state, "
+                "more n_init, or a larger displacement penalty",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
     def _store(self, result, weights):
         self.cluster_centers_ = result.centers[..., 0] if self._grey else result.centers
         self.labels_, self.inertia_ = result.labels, result.objective
@@ -380,6 +395,11 @@ class STKMeans(_WarpKMeans):
     Raises
     ------
     ValueError : bad images or parameters, before anything is compiled
+
+    Warns
+    -----
+    ConvergenceWarning : one cluster has more than three times the mean size, or there are fewer
+        distinct images than clusters
 
     References
     ----------

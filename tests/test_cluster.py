@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 from stkm import AffineKMeans, STKMeans, fitting, search
@@ -123,6 +124,17 @@ def test_hopeless_swaps_end_early_and_change_nothing(monkeypatch):
     assert np.array_equal(early.cluster_centers_, late.cluster_centers_)
     kept = [[h["accepted"] for h in km.history_ if h["stage"] == "swap"] for km in (early, late)]
     assert kept[0] == kept[1]
+
+
+def test_a_cluster_that_swallows_the_others_is_told():
+    X = np.concatenate([np.repeat(bars(3)[0][:1], 30, axis=0), bars(9)[0]])
+    X += np.random.default_rng(0).normal(0, 0.01, X.shape).astype(np.float32)
+    options = {"landmarks": 3, "n_swaps": 0, "prior": "fixed", "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=r"has [3-5]\.\d times the mean size"):
+        STKMeans(5, init=X[[0, -1, -2, -3, -4]], **options).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        STKMeans(3, **options).fit(bars(9)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
