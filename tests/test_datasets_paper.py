@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -156,6 +157,10 @@ def test_the_overview_has_a_row_for_every_set():
     assert row["here"] and "| yes |" in text and "| needs raw files |" in text
     assert "| — | 7 291 / 2 007, 16×16, 10 classes |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
+    assert "| [arxiv.org](https://arxiv.org/abs/2012.09743) |" in overview.markdown(
+        overview.rows(["affine_mnist"])
+    )
+    assert all(re.match(r"https?://[\w.-]+/", row["source"]) for row in rows.values())
 
 
 def test_the_split_of_the_faces_is_the_published_one():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 from stkm.datasets import registry
 from stkm.datasets.spec import spaced
@@ -89,7 +90,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
             f"{row['title']} (`{row['name']}`)",
             _counts(row["paper"]),
             _counts(row["ours"]),
-            row["source"],
+            f"[{urlsplit(row['source']).netloc.removeprefix('www.')}]({row['source']})",
             row["licence"],
             "yes" if row["here"] else "needs raw files",
             row["differs_from_paper"],
