@@ -781,7 +781,47 @@ def test_load_images_missing_empty_and_broken(tmp_path):
     for bad in (b"", b"text", data[: len(data) // 2], b"GIF89a" + data):
         (tmp_path / "b.png").write_bytes(bad)
         with pytest.raises(ValueError, match=r"b\.png can't be read"):
-            datasets.load_images(tmp_path)
+            datasets.load_images(tmp_path, strict=True)
+        with pytest.warns(UserWarning, match=r"b\.png can't be read.*left out"):
+            images, names = datasets.load_images(tmp_path)
+        assert names == ["a.png"] and images.shape == (1, 40, 40)
+    (tmp_path / "a.png").unlink()
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(ValueError, match=r"no image in .* can be read.*b\.png"),
+    ):
+        datasets.load_images(tmp_path)
+    with pytest.raises(ValueError, match="strict is"):
+        datasets.load_images(tmp_path, strict="yes")
+
+
+def test_load_images_takes_folders_as_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    pictures = {"z.png": 0, "cats/2.png": 1, "cats/10.png": 2, "dogs/1.png": 3}
+    arrays = rng.integers(0, 256, (4, 5, 7), dtype=np.uint8)
+    for name, i in pictures.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        save(tmp_path / name, arrays[i])
+    for ignored in ("cats/deep", ".trash", "empty"):
+        (tmp_path / ignored).mkdir()
+    save(tmp_path / "cats/deep/1.png", arrays[0])
+    save(tmp_path / ".trash/1.png", arrays[0])
+    images, names = datasets.load_images(tmp_path)
+    assert names == ["z.png", "cats/10.png", "cats/2.png", "dogs/1.png"]
+    assert np.array_equal(images, arrays[[0, 2, 1, 3]])
+    inside, names = datasets.load_images(tmp_path / "cats")
+    assert names == ["10.png", "2.png", "deep/1.png"]
+
+
+def test_load_images_reads_tiff(tmp_path):
+    grey = np.random.default_rng(0).integers(0, 256, (6, 9), dtype=np.uint8)
+    save(tmp_path / "a.tif", grey, compression="tiff_lzw")
+    save(tmp_path / "b.TIFF", grey.astype(np.uint16) * 257)
+    images, names = datasets.load_images(tmp_path, strict=True)
+    assert names == ["a.tif", "b.TIFF"] and (images == grey).all()
+    save(tmp_path / "c.tif", grey.astype(np.float32))
+    with pytest.raises(ValueError, match=r"c\.tif .*floating-point"):
+        datasets.load_images(tmp_path, strict=True)
 
 
 @pytest.mark.parametrize("side", [8_000, 12_000, 60_000])
@@ -799,4 +839,4 @@ def test_load_images_refuses_image_bombs(tmp_path, side):
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 100))
     )
     with pytest.raises(ValueError, match=r"bomb\.png has .*pixels"):
-        datasets.load_images(tmp_path)
+        datasets.load_images(tmp_path, strict=True)

@@ -1,4 +1,4 @@
-"""A user's own images: PNG and JPEG files of one folder as one array."""
+"""A user's own images: the PNG, JPEG and TIFF files of one folder as one array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["MAX_PIXELS", "load_images"]
 MAX_PIXELS = 50_000_000
 """Largest height × width of one file: a small file can unpack to gigabytes."""
 
-_ENDINGS = (".png", ".jpg", ".jpeg")
+_ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_FORMATS = ("PNG", "JPEG", "TIFF")
 _SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
 
 
@@ -42,25 +43,31 @@ def _checked_size(size: object) -> tuple[int, int] | None:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """Return the PNG and JPEG files of `folder`, sorted by name."""
+    """Return the image files of `folder`, then those of each folder in it, sorted by name."""
     if not folder.exists():
         raise FolderNotFound(f"no folder {folder}")
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file; give the folder that holds the images")
-    found = [
-        path
-        for path in sorted(folder.iterdir(), key=lambda path: path.name)
-        if path.suffix.lower() in _ENDINGS and not path.name.startswith(".") and path.is_file()
-    ]
+    entries = _visible(folder)
+    inner = [path for sub in entries if sub.is_dir() for path in _visible(sub)]
+    found = [path for path in entries + inner if path.suffix.lower() in _ENDINGS and path.is_file()]
     if not found:
         raise ValueError(f"no image in {folder}: files ending in {', '.join(_ENDINGS)} are read")
     return found
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what is in `folder` and not hidden, sorted by name."""
+    entries = sorted(folder.iterdir(), key=lambda path: path.name)
+    return [path for path in entries if not path.name.startswith(".")]
 
 
 def _to_mode(picture: Any, grey: bool) -> np.ndarray:
     """Return the pixels of an opened picture, (H, W) or (H, W, 3) uint8."""
     from PIL import Image, ImageOps
 
+    if picture.mode == "F":
+        raise ValueError("its values are floating-point numbers, of no known range")
     picture = ImageOps.exif_transpose(picture)
     if picture.mode in _SIXTEEN_BITS:
         # Pillow's own conversion cuts values above 255 off instead of scaling
@@ -81,7 +88,7 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> np.ndarray:
         with warnings.catch_warnings():
             # our own limit, below, is stricter than the one that this warns of
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path, formats=("PNG", "JPEG")) as picture:
+            with Image.open(path, formats=_FORMATS) as picture:
                 width, height = picture.size
                 if height * width <= MAX_PIXELS:
                     pixels = _to_mode(picture, grey)
@@ -89,7 +96,9 @@ def _read(path: Path, size: tuple[int, int] | None, grey: bool) -> np.ndarray:
         raise ValueError(f"{path} has more than {MAX_PIXELS} pixels: {error}") from error
     except (OSError, SyntaxError, ValueError) as error:  # Pillow raises all three
         reason = (
-            "not a PNG or JPEG image" if isinstance(error, Image.UnidentifiedImageError) else error
+            f"not one of {', '.join(_FORMATS)}"
+            if isinstance(error, Image.UnidentifiedImageError)
+            else error
         )
         raise ValueError(f"{path} can't be read as an image: {reason}") from error
     if height * width > MAX_PIXELS:
@@ -105,13 +114,17 @@ def load_images(
     folder: str | os.PathLike[str],
     size: int | tuple[int, int] | None = None,
     grey: bool = True,
+    *,
+    strict: bool = False,
 ) -> tuple[np.ndarray, list[str]]:
-    """Read all PNG and JPEG files of a folder, in the order of their names.
+    """Read all PNG, JPEG and TIFF files of a folder, in the order of their names.
 
-    Files in folders below it, hidden files and files with other endings are
-    left out.  Pictures are turned upright by their EXIF entry; transparent
-    pixels are laid on black; 16-bit grey values are scaled to 8 bits; the first
-    frame counts.
+    Files of the folders in it follow (one level; not deeper), with the folder before
+    the name, as in ``cats/1.png``: where each kind has its folder, these are labels,
+    ``[name.split("/")[0] for name in names]``.  Hidden files and files with other
+    endings are left out.  Pictures are turned upright by their EXIF entry;
+    transparent pixels are laid on black; 16-bit grey values are scaled to 8 bits;
+    the first frame counts.
 
     Parameters
     ----------
@@ -121,35 +134,55 @@ def load_images(
         (stretched where the proportions differ).  None: as the files are.
     grey : bool
         True: luminance, (N, H, W).  False: RGB, (N, H, W, 3).
+    strict : bool
+        True: a file that can't be read is an error.  False: it is named in a
+        warning and left out.
 
     Returns
     -------
     images : ndarray of uint8, (N, H, W) or (N, H, W, 3)
         Values 0 to 255.
     names : list of str
-        File name of each image.
+        Each image's name in the folder.
 
     Raises
     ------
     FolderNotFound
         (a FileNotFoundError and a ValueError) if there is no such folder.
     ValueError
-        If the folder holds no image, a file can't be read or has more than
-        `MAX_PIXELS` pixels, sizes differ while `size` is None, or `size` or
-        `grey` is not one of the above.
+        If the folder holds no image that can be read, with ``strict`` if a file
+        can't be read or has more than `MAX_PIXELS` pixels, if sizes differ while
+        `size` is None, or `size`, `grey` or `strict` is not one of the above.
+
+    Warns
+    -----
+    UserWarning
+        For each file that is left out because it can't be read.
     """
     if not isinstance(grey, (bool, np.bool_)):
         raise ValueError(f"grey is {grey!r}; it must be True (luminance) or False (RGB)")
+    if not isinstance(strict, (bool, np.bool_)):
+        raise ValueError(f"strict is {strict!r}; it must be True (stop) or False (warn)")
     wanted = _checked_size(size)
-    found = _image_files(Path(folder))
-    images = []
-    for path in found:
-        image = _read(path, wanted, bool(grey))
+    images, names, problem = [], [], None
+    for path in _image_files(Path(folder)):
+        name = path.relative_to(folder).as_posix()
+        try:
+            image = _read(path, wanted, bool(grey))
+        except ValueError as error:
+            if strict:
+                raise
+            problem = error
+            warnings.warn(f"{error}; left out", UserWarning, stacklevel=2)
+            continue
         if images and image.shape != images[0].shape:
             (h0, w0), (h, w) = images[0].shape[:2], image.shape[:2]
             raise ValueError(
-                f"images of different sizes: {found[0].name} is {h0}×{w0}, {path.name} is {h}×{w} "
+                f"images of different sizes: {names[0]} is {h0}×{w0}, {name} is {h}×{w} "
                 f"(height×width); give size=(height, width), say size=({h0}, {w0})"
             )
         images.append(image)
-    return np.stack(images), [path.name for path in found]
+        names.append(name)
+    if not images:
+        raise ValueError(f"no image in {folder} can be read; the last one: {problem}")
+    return np.stack(images), names
