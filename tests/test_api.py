@@ -276,7 +276,7 @@ BAD = {
     "prior": (fit(prior="learnt"), "'learned', 'fixed'"),
     "prior of adam": (fit(solver="adam", prior="learned"), "'adam' has prior='fixed'"),
     "n_modes": (fit(n_modes=-1), "n_modes=-1"),
-    "tying": (fit(tying=1.5), "tying=1.5.*between 0 and 1"),
+    "tying": (fit(tying=1.5), "tying=1.5: expected a number between 0 and 1"),
     "bending": (fit(bending=-1), "bending=-1"),
     "displacement": (fit(cls=AffineKMeans, displacement=np.inf), "displacement=inf"),
     "smoothing": (fit(smoothing="much"), "smoothing='much'"),

@@ -114,7 +114,7 @@ def test_metrics_are_shown(smoke_project):
 def test_a_changed_parameter_repeats_what_depends_on_it_and_nothing_else(smoke_project):
     before = made(smoke_project)
     with changed(smoke_project / "params.yaml", "max_iter: 300 ", "max_iter: 1 "):
-        status = json.loads(command(smoke_project, "dvc", "status", "--json").stdout)
+        status = json.loads(command(smoke_project, "dvc", "status", "--json", "dvc.yaml").stdout)
         stages = {name for name in status if "check" not in name}
         assert stages == {"cluster@affine_mnist-kmeans", "cluster@mnist5k-kmeans"}
         result, ran = repro(smoke_project, "figures@affine_mnist")
