@@ -16,13 +16,17 @@ __all__ = ["Fit", "difference", "fits", "rank_correlation"]
 
 @dataclass(frozen=True)
 class Fit:
-    """One fit: its seed, objective, labels of the images fitted and of others, largest cluster."""
+    """One fit: its seed, objective, labels of the images fitted and of others."""
 
     seed: int
     objective: float
     labels: np.ndarray
     new_labels: np.ndarray
-    largest: int
+
+    @property
+    def largest(self) -> int:
+        """Images in the largest cluster."""
+        return int(np.bincount(self.labels).max())
 
 
 def fits(
@@ -60,8 +64,7 @@ def _fit(parameters, X, new, n_clusters, seed) -> Fit:
     from stkm.cluster import STKMeans
 
     km = STKMeans(n_clusters, random_state=seed, **parameters).fit(X)
-    largest = int(np.bincount(km.labels_, minlength=n_clusters).max())
-    return Fit(seed, float(km.inertia_), km.labels_, km.predict(new), largest)
+    return Fit(seed, float(km.inertia_), km.labels_, km.predict(new))
 
 
 def difference(values: Sequence[float], reference: Sequence[float]) -> tuple[float, float, float]:

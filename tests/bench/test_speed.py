@@ -4,8 +4,6 @@ All of it at 28 × 28 pixels and 36 landmarks, with the estimator's penalties, a
 eight digits. Times are of the fastest of a few rounds; the first, which compiles, is not counted.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +13,7 @@ from scipy.ndimage import gaussian_filter
 
 from stkm import solvers
 from stkm.align import Matcher
+from stkm.timing import seconds
 from stkm.warp import Warp
 
 pytestmark = pytest.mark.bench
@@ -43,16 +42,6 @@ def adam(problem, n, learning_rate=0.2):
     _, source, target, _, _, grid = problem
     d = jnp.zeros((BATCH, 2 * grid.basis.shape[1]))
     return solvers.adam(source, target, d, solvers.adam_state(d), grid, n, learning_rate)
-
-
-def seconds(call, rounds=5):
-    """Fastest of a few rounds, and what the call returned."""
-    out, best = jax.block_until_ready(call()), np.inf
-    for _ in range(rounds):
-        start = time.perf_counter()
-        out = jax.block_until_ready(call())
-        best = min(best, time.perf_counter() - start)
-    return best, out
 
 
 @pytest.mark.parametrize("solver", [gauss_newton, adam], ids=["gauss-newton", "adam"])
