@@ -34,6 +34,7 @@ SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
 FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
 MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all pixels
 EXACT = 1e-6  # of the spread: rounding errors
+EASE = 0.1  # weight of the displacement in the affine start: images that are far must get there
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
@@ -71,7 +72,7 @@ class Model:
             side,
             spread,
             solvers.penalty(warp, *weights),
-            solvers.penalty(Warp.affine(warp.shape), *weights),
+            EASE * solvers.penalty(Warp.affine(warp.shape), *weights),
             # scikit-learn's rule: tol counts in units of the mean variance of a pixel
             params["tol"] * spread / np.prod(images.shape[1:]),
             params["smoothing"] * side,
