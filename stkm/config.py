@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 from stkm import paths
 
-__all__ = ["METHODS", "Config", "ConfigError", "Run", "Seeds", "load", "suggest"]
+__all__ = ["DEEP_METHODS", "METHODS", "Config", "ConfigError", "Run", "Seeds", "load", "suggest"]
 
 Count = Annotated[int, 1]
 """A whole number of at least 1; a plain ``int`` or ``float`` is at least 0."""
@@ -61,8 +61,15 @@ class Run:
     timing_pairs: Count
     timing_images: Count
     timing_doublings: Count
+    timing_points: Count
     ablation_images: Count | None
     ablation_runs: Count
+    ablation_changes: Count | None
+    deep_runs: Count
+    layer_epochs: int
+    pretrain_epochs: Count
+    dec_updates: Count
+    vade_epochs: Count
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,80 @@ class ST:
     smoothing: float | None
 
 
-METHODS: dict[str, type] = {"kmeans": KMeans, "affine": Affine, "st_paper": STPaper, "st": ST}
+@dataclass(frozen=True)
+class AE:
+    """K-means of an autoencoder's code; one autoencoder of each architecture serves all methods."""
+
+    title: ClassVar[str] = "AE + K-means"
+    architecture: ClassVar[str] = "mlp"
+
+    learning_rate: float
+    dropout: float
+
+
+@dataclass(frozen=True)
+class DEC:
+    """Deep embedded clustering."""
+
+    title: ClassVar[str] = "DEC (MLP)"
+    architecture: ClassVar[str] = "mlp"
+
+    learning_rate: float
+    update_interval: Count
+    tol: float
+
+
+@dataclass(frozen=True)
+class DECConv(DEC):
+    """The same, with convolutions."""
+
+    title: ClassVar[str] = "DEC (Conv)"
+    architecture: ClassVar[str] = "conv"
+
+
+@dataclass(frozen=True)
+class VaDE:
+    """Variational deep embedding."""
+
+    title: ClassVar[str] = "VaDE (MLP)"
+    architecture: ClassVar[str] = "mlp"
+
+    learning_rate: float
+    decay: float
+
+
+@dataclass(frozen=True)
+class VaDEConv(VaDE):
+    """The same, with convolutions."""
+
+    title: ClassVar[str] = "VaDE (Conv)"
+    architecture: ClassVar[str] = "conv"
+
+
+METHODS: dict[str, type] = {
+    "kmeans": KMeans,
+    "affine": Affine,
+    "st_paper": STPaper,
+    "st": ST,
+    "ae": AE,
+    "dec": DEC,
+    "dec_conv": DECConv,
+    "vade": VaDE,
+    "vade_conv": VaDEConv,
+}
 """The block of each method of the ``method:`` section; its ``title`` is for tables and figures."""
+
+DEEP_METHODS = tuple(name for name, block in METHODS.items() if hasattr(block, "architecture"))
+"""Methods that begin with an autoencoder: named in ``deep:``, the others in ``methods:``."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """What the deep methods run on, and which of them."""
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    architectures: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -123,6 +202,8 @@ class Config:
         What the pipeline runs.
     ablation : tuple of str
         Those of the data sets on which the parts of the default mode are taken away, one by one.
+    deep : Deep
+        What the deep methods run on.
     seeds : Seeds
     profiles : dict of str to Run
     method_blocks : dict of str to dataclass
@@ -133,6 +214,7 @@ class Config:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     ablation: tuple[str, ...]
+    deep: Deep
     seeds: Seeds
     profiles: dict[str, Run]
     method_blocks: dict[str, Any]
@@ -190,7 +272,7 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     """
     path = Path(paths.PARAMS if path is None else path)
     tree = _parse(path)
-    keys = ("profile", "datasets", "methods", "ablation", "seeds", "profiles", "method")
+    keys = ("profile", "datasets", "methods", "ablation", "deep", "seeds", "profiles", "method")
     _check_keys(tree, keys, path.name)
     sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
     _check_keys(sections["method"], METHODS, "method", kind="method")
@@ -204,20 +286,33 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
             f"decides, which says {written!r}: change the line, or unset STKM_PROFILE"
         )
     chosen = profile or asked or written
-    methods = _value(tuple[str, ...], tree["methods"], "methods")
-    for name in methods:
-        _known("method", name, METHODS)
-    datasets, ablation = (_value(tuple[str, ...], tree[n], n) for n in ("datasets", "ablation"))
-    for name in ablation:  # `prepare` makes the data sets of `datasets` alone
-        if name not in datasets:
+    methods, datasets, ablation = (
+        _value(tuple[str, ...], tree[n], n) for n in ("methods", "datasets", "ablation")
+    )
+    deep = _block(Deep, tree["deep"], "deep")
+    plain = [name for name in METHODS if name not in DEEP_METHODS]
+    for given, known, kind in (
+        (methods, plain, "method"),
+        (deep.methods, DEEP_METHODS, "method of deep"),
+        (deep.architectures, ("mlp", "conv"), "architecture"),
+        # `prepare` makes the data sets of `datasets` alone
+        (ablation, datasets, "data set of ablation"),
+        (deep.datasets, datasets, "data set of deep"),
+    ):
+        for name in given:
+            _known(kind, name, known)
+    for name in deep.methods:
+        if METHODS[name].architecture not in deep.architectures:
             raise ConfigError(
-                f"ablation has {name!r}, which is not in datasets{suggest(name, datasets)}"
+                f"deep.methods has {name!r}, but deep.architectures lacks "
+                f"{METHODS[name].architecture!r}"
             )
     return Config(
         profile=_known("profile", chosen, profiles),
         datasets=datasets,
         methods=methods,
         ablation=ablation,
+        deep=deep,
         seeds=_block(Seeds, tree["seeds"], "seeds"),
         profiles=profiles,
         method_blocks={

@@ -13,30 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stkm.config import Config
+from stkm.experiment import Run
 from stkm.parallel import run_each
 
-__all__ = ["Run", "flatten", "make", "objectives", "runs", "start_centroids"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run: its seed, k-means++ centroids (K, D), fitted estimator and labels of new images."""
-
-    seed: int
-    start: np.ndarray
-    model: Any
-    labels: np.ndarray
-
-
-def flatten(images: np.ndarray) -> np.ndarray:
-    """Return uint8 images (N, H, W[, C]) as float32 rows in [0, 1], (N, H*W[*C])."""
-    return images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+__all__ = ["make", "objectives", "runs", "start_centroids"]
 
 
 def start_centroids(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:

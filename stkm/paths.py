@@ -30,6 +30,7 @@ __all__ = [
     "PREPARED",
     "RAW",
     "ROOT",
+    "DEEP",
     "RUNS",
     "TABLES",
     "atomic_path",
@@ -121,6 +122,7 @@ PREPARED = prepared_dir()
 """The answer of :func:`prepared_dir` at import; prefer the function."""
 
 RUNS = ROOT / "data" / "runs"
+DEEP = ROOT / "data" / "deep"  # what the deep methods, in a pipeline of their own, end with
 NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = NOTEBOOKS / "executed"
 FIGURES = ROOT / "figures"

@@ -28,6 +28,7 @@ __all__ = [
     "atomic_path",
     "read_json",
     "read_npz",
+    "record",
     "summarise",
     "timed",
     "write_json",
@@ -198,6 +199,25 @@ def summarise(values: Sequence[float], objectives: Sequence[float]) -> dict[str,
         "of_lowest_objective": float(scores[costs.argmin()]),
         "best": float(scores.max()),
     }
+
+
+def record(
+    scores: Sequence[Mapping[str, Any]], names: Sequence[str], **about: Any
+) -> dict[str, Any]:
+    """Return what is kept of the runs of a method: the answer of :func:`summarise` for each score.
+
+    Parameters
+    ----------
+    scores : sequence of dict
+        One a run, with ``objective`` and the scores of `names`.
+    names : sequence of str
+    about
+        What else there is to know: data set, method, images.
+    """
+    objectives = [run["objective"] for run in scores]
+    found = {name: summarise([run[name] for run in scores], objectives) for name in names}
+    n_runs = {summary.pop("n_runs") for summary in found.values()}.pop()
+    return {**found, **about, "n_runs": n_runs, "runs": list(scores)}
 
 
 @contextmanager

@@ -27,9 +27,11 @@ Record = Mapping[str, Any]
 
 
 def collect(
-    folder: str | os.PathLike[str], datasets: Iterable[str], methods: Sequence[str]
+    folders: Sequence[str | os.PathLike[str]], datasets: Iterable[str], methods: Sequence[str]
 ) -> dict[tuple[str, str], Record | None]:
     """Read ``<folder>/<dataset>-<method>.json`` for every pair; ``None`` where there is none.
+
+    The first of `folders` that has it counts.
 
     Raises
     ------
@@ -39,8 +41,9 @@ def collect(
     records: dict[tuple[str, str], Record | None] = {}
     for dataset in datasets:
         for method in methods:
-            path = Path(folder) / f"{dataset}-{method}.json"
-            record = read_json(path) if path.is_file() else None
+            places = [Path(folder) / f"{dataset}-{method}.json" for folder in folders]
+            path = next((place for place in places if place.is_file()), None)
+            record = path and read_json(path)
             if record and (record["dataset"], record["method"]) != (dataset, method):
                 raise ValueError(
                     f"{path} holds the result of {record['method']} on {record['dataset']}; "

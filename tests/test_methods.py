@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stkm import config, methods
+from stkm import config, experiment, methods
 from stkm.cluster import AffineKMeans, STKMeans
 
 
@@ -21,7 +21,7 @@ def rows():
     for i in range(12):
         images[i, 2 : 8 - i % 2, 3 + i % 4] = 255
         images[12 + i, 3 + i % 4, 2 : 8 - i % 2] = 255
-    return methods.flatten(images)
+    return experiment.flatten(images)
 
 
 def make(name, cfg, rows, seed=0):
@@ -31,7 +31,7 @@ def make(name, cfg, rows, seed=0):
 
 def test_flat_images_are_between_0_and_1():
     images = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
-    rows = methods.flatten(images)
+    rows = experiment.flatten(images)
     assert rows.shape == (2, 36) and rows.dtype == np.float32
     np.testing.assert_allclose(rows * 255, images.reshape(2, -1), rtol=1e-6)
 
