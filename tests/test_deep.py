@@ -53,9 +53,8 @@ def bars():
 
 @pytest.fixture(scope="module", params=["mlp", "conv"])
 def start(request, bars):
-    return Autoencoder(request.param, epochs=20, layer_epochs=2, batch_size=16, random_state=0).fit(
-        bars[0]
-    )
+    options = {"layer_epochs": 2, "epochs": 40, "validation": 0.0, "learning_rate": 5e-3}
+    return Autoencoder(request.param, batch_size=16, random_state=0, **options).fit(bars[0])
 
 
 # ------------------------------------------------------------------- formulas
@@ -170,11 +169,14 @@ def test_transposed_convolution_spreads_every_pixel_over_five_by_five(frame, sma
 
 
 @pytest.mark.parametrize("architecture", ["mlp", "conv"])
-@pytest.mark.parametrize("shape", [(28, 28, 1), (9, 14, 3), (4, 5, 1)])
+@pytest.mark.parametrize("shape", [(9, 14, 3), (4, 5, 1)])
 def test_a_network_gives_images_of_the_same_shape(architecture, shape):
-    network, state = make_network(architecture, shape, 10, jax.random.key(0))
-    codes, state = encode(network, jnp.zeros((2, *shape)), state)
-    logits, _ = decode(network, codes, state)
+    def there_and_back(images):
+        network, state = make_network(architecture, shape, 10, jax.random.key(0))
+        codes, state = encode(network, images, state)
+        return codes, decode(network, codes, state)[0]
+
+    codes, logits = jax.eval_shape(there_and_back, jnp.zeros((2, *shape)))
     assert codes.shape == (2, 10) and logits.shape == (2, *shape)
 
 
@@ -182,14 +184,18 @@ def test_the_networks_have_the_published_sizes(monkeypatch):
     assert PUBLISHED == ((500, 500, 2000), 32, 400)
     for name, value in zip(("HIDDEN", "FILTERS", "DENSE"), PUBLISHED, strict=True):
         monkeypatch.setattr(networks, name, value)
-    network, _ = make_network("mlp", (28, 28, 1), 10, jax.random.key(0))
-    shapes = [layer.linear.weight.shape for layer in (*network.encoder[1:], *network.decoder[:-1])]
+    dense, conv = (
+        eqx.filter_eval_shape(
+            lambda k, a=a: make_network(a, (28, 28, 1), 10, k)[0], jax.random.key(0)
+        )
+        for a in ("mlp", "conv")
+    )
+    shapes = [layer.linear.weight.shape for layer in (*dense.encoder[1:], *dense.decoder[:-1])]
     widths = [784, 500, 500, 2000, 10, 2000, 500, 500, 784]
     assert shapes == [(b, a) for a, b in zip(widths[:-1], widths[1:], strict=True)]
-    network, _ = make_network("conv", (28, 28, 1), 10, jax.random.key(0))
-    shapes = [layer.filters.weight.shape for layer in network.encoder[1:4]]
+    shapes = [layer.filters.weight.shape for layer in conv.encoder[1:4]]
     assert shapes == [(32, 1, 5, 5), (32, 32, 5, 5), (32, 32, 5, 5)]
-    assert [layer.linear.weight.shape for layer in network.encoder[5:]] == [(400, 512), (10, 400)]
+    assert [layer.linear.weight.shape for layer in conv.encoder[5:]] == [(400, 512), (10, 400)]
 
 
 def test_every_row_is_in_an_epoch_and_every_batch_is_full():
@@ -323,8 +329,9 @@ def test_flat_images_and_no_autoencoder_given(name, bars):
     assert {e["stage"] for e in flat.history_} >= {"layer 1", "whole"}
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("architecture", ["mlp", "conv"])
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("AEKMeans", "conv"), ("DEC", "mlp"), ("VaDE", "conv")]
+)
 def test_images_without_variance_give_one_cluster_and_a_warning(name, architecture):
     cls, options = METHODS[name]
     km = cls(2, architecture=architecture, **{**QUICK, "pretrain_epochs": 1}, **options)
