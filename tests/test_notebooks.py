@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from conftest import ROOT, command
 
-pytestmark = pytest.mark.slow
+# one process: they share a copy of the project
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smoke")]
 
 SOURCES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 EXECUTED = "notebooks/executed/cluster-affine_mnist-affine.ipynb"

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from conftest import command, edit
 
-pytestmark = pytest.mark.slow
+# one process: they share a copy of the project
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smoke")]
 
 
 def repro(project, *arguments, **env):
