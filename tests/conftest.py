@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from joblib import cpu_count
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,19 +21,6 @@ for name in ("STKM_PROFILE", "STKM_ROOT", "MPLBACKEND"):
 
 settings.register_profile("stkm", deadline=None, derandomize=True, database=None)
 settings.load_profile("stkm")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config):
-    """Run all tests in two processes, where there are two cores; files that are named, in one.
-
-    Not a setting of pyproject.toml: nbval's cells of a notebook must stay in one process.
-    """
-    if "PYTEST_XDIST_WORKER" in os.environ or config.getoption("numprocesses", 1) is not None:
-        return
-    if [Path(arg).resolve() for arg in config.args] == [ROOT / "tests"] and cpu_count() > 1:
-        config.option.numprocesses, config.option.dist = 2, "loadgroup"
-
 
 # What is made, not written: neither source nor wanted in a copy.
 MADE = (".git .venv .cache .dvc/cache .dvc/tmp data/raw data/prepared data/runs "

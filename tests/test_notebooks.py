@@ -11,8 +11,7 @@ import nbformat
 import pytest
 from conftest import ROOT, command
 
-# one process: they share a copy of the project
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smoke")]
+pytestmark = pytest.mark.slow
 
 SOURCES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 EXECUTED = "notebooks/executed/cluster-affine_mnist-affine.ipynb"

@@ -16,8 +16,7 @@ import pytest
 import yaml
 from conftest import command, edit
 
-# one process: they share a copy of the project
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smoke")]
+pytestmark = pytest.mark.slow
 
 
 def repro(project, *arguments, **env):
