@@ -140,7 +140,10 @@ def test_a_cluster_that_swallows_the_others_is_told():
 @pytest.mark.parametrize("kind", KINDS)
 def test_easy_kinds_are_found(kind):
     X, kinds = bars(48)
-    km = make(kind, random_state=0).fit(X)
+    km = make(kind, random_state=0)
+    if kind == "spline":
+        km.set_params(n_init="auto")  # of two searches one may take bars for blocks
+    km.fit(X)
     assert adjusted_rand_score(kinds, km.labels_) == 1
     assert km.n_used_ == 3
 
