@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..paths import atomic_path
 from ..validation import check_images, check_int, check_option, check_real
 from .networks import ARCHITECTURES, CODE, codes_of, decode, encode, images_of, make_network
-from .training import Trainer, adam, epoch_batches, hold_out
+from .training import Logged, Trainer, adam, epoch_batches, hold_out
 
 __all__ = ["Autoencoder"]
 
@@ -23,7 +23,7 @@ PATIENCE = 10  # epochs without a lower loss on held-out images
 SETTLING = 50  # batches after the training that the moments of the batch normalisation are taken of
 
 
-class Autoencoder(TransformerMixin, BaseEstimator):
+class Autoencoder(Logged, TransformerMixin, BaseEstimator):
     """Codes of images, learned by reconstructing them.
 
     Minimises the mean over images of ‖x − x̂‖², x̂ = sigmoid(decoder(encoder(x))), by Adam. The
@@ -185,11 +185,6 @@ class Autoencoder(TransformerMixin, BaseEstimator):
         for _ in range(-(-SETTLING * self.batch_size // len(scaled))):
             for rows in epoch_batches(len(scaled), self.batch_size, rng):
                 self.state_ = _moments(self.network_, self.state_, jnp.asarray(scaled[rows]))
-
-    def _report(self, entry):
-        self.history_.append(entry)
-        if self.verbose:
-            print(f"{entry['stage']}, epoch {entry['epoch']}: loss {entry['loss']}")
 
     # ------------------------------------------------------------------ files
 

@@ -36,17 +36,17 @@ from .networks import (
     images_of,
     run,
 )
-from .training import Trainer, adam, epoch_batches, hold_out, sgd
+from .training import Logged, Trainer, adam, epoch_batches, hold_out, sgd
 
 __all__ = ["DEC", "AEKMeans", "VaDE", "elbo_terms", "soft_assignment", "target_distribution"]
 
-N_INIT = 20  # starts of K-means and of the mixture in the code, as Xie et al. do
+N_INIT = 20  # starts of K-means in the code, as Xie et al. do
 STARTS = 5  # of the Gaussian mixture, which takes longer
 LEAST_VARIANCE = 1e-3  # of a component in VaDE's beginning; the codes have variance 1
 NOISE = 0.1  # variance of a code in VaDE's beginning, as a share of its component's
 
 
-class _DeepKMeans(ClusterMixin, BaseEstimator):
+class _DeepKMeans(Logged, ClusterMixin, BaseEstimator):
     """What the three methods share: checks, the autoencoder, the log, the guard."""
 
     def fit(self, X, y=None):
@@ -118,11 +118,6 @@ class _DeepKMeans(ClusterMixin, BaseEstimator):
             raise ValueError(
                 f"autoencoder={self.autoencoder!r}: expected a fitted stkm.deep.Autoencoder or None"
             )
-
-    def _report(self, entry):
-        self.history_.append(entry)
-        if self.verbose:
-            print(f"{entry['stage']}, epoch {entry['epoch']}: loss {entry['loss']}")
 
     def _draw(self, codes):
         """Centroids as images in the scale of the fitted ones: the decoded ``codes``."""

@@ -31,6 +31,10 @@ BATCH = "batch"  # axis over which moments are taken
 MOMENTUM = 0.9  # of their running means
 
 
+def _norm(n):
+    return eqx.nn.BatchNorm(n, BATCH, mode="batch", momentum=MOMENTUM)
+
+
 class Dense(eqx.Module):
     """Linear map, then batch normalisation and ReLU where asked for."""
 
@@ -40,9 +44,7 @@ class Dense(eqx.Module):
 
     def __init__(self, n_in, n_out, *, relu=True, norm=False, key):
         self.linear = eqx.nn.Linear(n_in, n_out, key=key)
-        self.norm = (
-            eqx.nn.BatchNorm(n_out, BATCH, mode="batch", momentum=MOMENTUM) if norm else None
-        )
+        self.norm = _norm(n_out) if norm else None
         self.relu = relu
 
     def __call__(self, x, state):
@@ -59,7 +61,7 @@ class Convolution(eqx.Module):
 
     def __init__(self, n_in, n_out, *, key):
         self.filters = eqx.nn.Conv2d(n_in, n_out, SIDE, stride=2, padding=SIDE // 2, key=key)
-        self.norm = eqx.nn.BatchNorm(n_out, BATCH, mode="batch", momentum=MOMENTUM)
+        self.norm = _norm(n_out)
 
     def __call__(self, x, state):
         """x ``(n_in, h, w)`` -> ``(n_out, ⌈h/2⌉, ⌈w/2⌉)``."""
@@ -86,9 +88,7 @@ class Transposed(eqx.Module):
         shape = (SIDE, SIDE, n_out, n_in)
         self.weight = jax.random.uniform(keys[0], shape, minval=-limit, maxval=limit)
         self.bias = jax.random.uniform(keys[1], (n_out, 1, 1), minval=-limit, maxval=limit)
-        self.norm = (
-            None if last else eqx.nn.BatchNorm(n_out, BATCH, mode="batch", momentum=MOMENTUM)
-        )
+        self.norm = None if last else _norm(n_out)
         self.relu, self.frame = not last, frame
 
     def __call__(self, x, state):

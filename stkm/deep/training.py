@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["Trainer", "adam", "epoch_batches", "hold_out", "sgd"]
+__all__ = ["Logged", "Trainer", "adam", "epoch_batches", "hold_out", "sgd"]
 
 
 def epoch_batches(n, batch_size, rng):
@@ -36,6 +36,15 @@ def hold_out(rows, share, rng):
         return rows, None
     order = rng.permutation(len(rows))
     return rows[np.sort(order[n:])], rows[np.sort(order[:n])]
+
+
+class Logged:
+    """An estimator whose ``history_`` is its log; ``verbose`` prints it."""
+
+    def _report(self, entry):
+        self.history_.append(entry)
+        if self.verbose:
+            print(f"{entry['stage']}, epoch {entry['epoch']}: loss {entry['loss']}")
 
 
 class Trainer:
