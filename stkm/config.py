@@ -70,6 +70,9 @@ class Run:
     pretrain_epochs: Count
     dec_updates: Count
     vade_epochs: Count
+    further_train: Count | None
+    further_test: Count | None
+    further_runs: Count
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,16 @@ class Deep:
 
 
 @dataclass(frozen=True)
+class Further:
+    """Data sets whose files have to be fetched, and the methods that run on them."""
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    deep: tuple[str, ...]
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Config:
     """All of ``params.yaml``, checked.
 
@@ -204,10 +217,14 @@ class Config:
         Those of the data sets on which the parts of the default mode are taken away, one by one.
     deep : Deep
         What the deep methods run on.
+    further : Further
+        Data sets of the pipeline ``data/dvc.yaml``; see :meth:`on`.
     seeds : Seeds
     profiles : dict of str to Run
     method_blocks : dict of str to dataclass
         One block per method; read it with :meth:`method`.
+    runs_folder, deep_folder : Path
+        Where the results of the methods and of the deep methods go.
     """
 
     profile: str
@@ -215,9 +232,12 @@ class Config:
     methods: tuple[str, ...]
     ablation: tuple[str, ...]
     deep: Deep
+    further: Further
     seeds: Seeds
     profiles: dict[str, Run]
     method_blocks: dict[str, Any]
+    runs_folder: Path = paths.RUNS
+    deep_folder: Path = paths.DEEP
 
     @property
     def run(self) -> Run:
@@ -233,6 +253,23 @@ class Config:
             If there is no such method.
         """
         return self.method_blocks[_known("method", name, self.method_blocks)]
+
+    def on(self, dataset: str) -> Config:
+        """Return the same for one data set.
+
+        A set of :attr:`further` has its own numbers of images and runs, and its own folder.
+        """
+        if dataset not in self.further.datasets:
+            return self
+        run = self.run
+        sizes = {"n_train": run.further_train, "n_test": run.further_test}
+        runs = {"n_runs": run.further_runs, "deep_runs": run.further_runs}
+        return dataclasses.replace(
+            self,
+            profiles={**self.profiles, self.profile: dataclasses.replace(run, **sizes, **runs)},
+            runs_folder=paths.FURTHER,
+            deep_folder=paths.FURTHER,
+        )
 
     def dataset(self, name: str) -> str:
         """Return `name` if it is one of :attr:`datasets`.
@@ -272,7 +309,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     """
     path = Path(paths.PARAMS if path is None else path)
     tree = _parse(path)
-    keys = ("profile", "datasets", "methods", "ablation", "deep", "seeds", "profiles", "method")
+    keys = [f.name for f in dataclasses.fields(Config) if f.default is dataclasses.MISSING]
+    keys[keys.index("method_blocks")] = "method"
     _check_keys(tree, keys, path.name)
     sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
     _check_keys(sections["method"], METHODS, "method", kind="method")
@@ -290,29 +328,41 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         _value(tuple[str, ...], tree[n], n) for n in ("methods", "datasets", "ablation")
     )
     deep = _block(Deep, tree["deep"], "deep")
+    further = _block(Further, tree["further"], "further")
+    every = (*datasets, *further.datasets)
+    if len(set(every)) < len(every):
+        raise ConfigError("further.datasets names a set that `datasets` has")
     plain = [name for name in METHODS if name not in DEEP_METHODS]
     for given, known, kind in (
         (methods, plain, "method"),
         (deep.methods, DEEP_METHODS, "method of deep"),
         (deep.architectures, ("mlp", "conv"), "architecture"),
-        # `prepare` makes the data sets of `datasets` alone
-        (ablation, datasets, "data set of ablation"),
+        (further.architectures, ("mlp", "conv"), "architecture"),
+        (further.methods, plain, "method of further"),
+        (further.deep, DEEP_METHODS, "method of further.deep"),
+        # what is prepared: that of a further set by the pipeline of its own
+        (ablation, every, "data set of ablation"),
         (deep.datasets, datasets, "data set of deep"),
     ):
         for name in given:
             _known(kind, name, known)
-    for name in deep.methods:
-        if METHODS[name].architecture not in deep.architectures:
-            raise ConfigError(
-                f"deep.methods has {name!r}, but deep.architectures lacks "
-                f"{METHODS[name].architecture!r}"
-            )
+    for where, chosen_methods, architectures in (
+        ("deep.methods", deep.methods, deep.architectures),
+        ("further.deep", further.deep, further.architectures),
+    ):
+        for name in chosen_methods:
+            if METHODS[name].architecture not in architectures:
+                raise ConfigError(
+                    f"{where} has {name!r}, but {where.split('.')[0]}.architectures lacks "
+                    f"{METHODS[name].architecture!r}"
+                )
     return Config(
         profile=_known("profile", chosen, profiles),
         datasets=datasets,
         methods=methods,
         ablation=ablation,
         deep=deep,
+        further=further,
         seeds=_block(Seeds, tree["seeds"], "seeds"),
         profiles=profiles,
         method_blocks={

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stkm.config import Config
+from stkm.config import DEEP_METHODS, Config, ConfigError
 from stkm.experiment import Run
 from stkm.parallel import run_each
 
@@ -57,8 +57,10 @@ def make(
     Raises
     ------
     stkm.config.ConfigError
-        If there is no such method.
+        If there is no such method, or it is a deep one (`stkm.baselines`).
     """
+    if name in DEEP_METHODS:
+        raise ConfigError(f"{name!r} is a deep method: stkm.baselines sets it up")
     block = settings.method(name)
     options = {**dataclasses.asdict(block), "random_state": seed}
     if name == "kmeans":

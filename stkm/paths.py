@@ -25,6 +25,7 @@ from pathlib import Path
 __all__ = [
     "EXECUTED",
     "FIGURES",
+    "FURTHER",
     "NOTEBOOKS",
     "PARAMS",
     "PREPARED",
@@ -123,6 +124,7 @@ PREPARED = prepared_dir()
 
 RUNS = ROOT / "data" / "runs"
 DEEP = ROOT / "data" / "deep"  # what the deep methods, in a pipeline of their own, end with
+FURTHER = ROOT / "data" / "further"  # data sets whose files have to be fetched
 NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = NOTEBOOKS / "executed"
 FIGURES = ROOT / "figures"

@@ -82,6 +82,11 @@ def _set(tree, dotted, value):
         ("datasets", "mnist5k", r"datasets must be a list"),
         ("datasets", ["mnist5k", "mnist5k"], r"names something twice"),
         ("profile", 3, r"profile must be of type str"),
+        ("further.datasets", ["usps", "mnist5k"], r"names a set that `datasets` has"),
+        ("further.methods", ["dec"], r"unknown method of further 'dec'"),
+        ("further.deep", ["st"], r"unknown method of further.deep 'st'"),
+        ("further.deep", ["dec_conv"], r"further.deep has 'dec_conv', but further.architectures"),
+        ("ablation", ["emnist_letters"], r"unknown data set of ablation 'emnist_letters'"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(load, tree, key, value, message):
@@ -151,6 +156,18 @@ def test_names_asked_for_are_checked():
         cfg.dataset("mnist5")
     with pytest.raises(ConfigError, match="unknown method 'kmean'; did you mean 'kmeans'"):
         cfg.method("kmean")
+
+
+def test_a_further_set_has_its_own_sizes_runs_and_folder():
+    cfg = config.load(profile="smoke")
+    name = cfg.further.datasets[0]
+    assert cfg.on("mnist5k") is cfg and cfg.on("one_s_own") is cfg
+    there = cfg.on(name)
+    assert (there.run.n_train, there.run.n_test) == (cfg.run.further_train, cfg.run.further_test)
+    assert there.run.n_runs == there.run.deep_runs == cfg.run.further_runs
+    assert there.run.paper_epochs == cfg.run.paper_epochs
+    assert there.runs_folder == there.deep_folder == paths.FURTHER != cfg.runs_folder
+    assert cfg.deep_folder == paths.DEEP and cfg.profiles["paper"] == there.profiles["paper"]
 
 
 def test_a_name_like_nothing_known_gets_the_list_only():

@@ -260,6 +260,11 @@ def test_a_saved_autoencoder_is_the_same(start, bars, tmp_path):
     start.save(tmp_path / "ae.npz")
     again = Autoencoder.load(tmp_path / "ae.npz", architecture=start.architecture)
     np.testing.assert_array_equal(again.transform(bars[0]), start.transform(bars[0]))
+    assert again.history_ == start.history_ and again.history_
+    assert again.diverged_ is start.diverged_
+    np.savez(tmp_path / "foreign.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match=r"foreign.npz was not written by Autoencoder.save"):
+        Autoencoder.load(tmp_path / "foreign.npz", architecture=start.architecture)
     other = "conv" if start.architecture == "mlp" else "mlp"
     with pytest.raises(ValueError, match=f"does not hold a network '{other}'"):
         Autoencoder.load(tmp_path / "ae.npz", architecture=other)

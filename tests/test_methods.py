@@ -56,6 +56,11 @@ def test_the_three_methods_of_the_paper_share_the_start_of_a_run(cfg, rows):
     assert all((rows == centroid).all(1).any() for centroid in start)  # images of the set
 
 
+def test_a_deep_method_is_set_up_elsewhere(cfg, rows):
+    with pytest.raises(config.ConfigError, match="'dec' is a deep method: stkm.baselines"):
+        make("dec", cfg, rows)
+
+
 def test_numbers_come_from_the_settings(cfg, rows):
     block = dataclasses.replace(cfg.method("st"), landmarks=4, bending=0.5)
     changed = dataclasses.replace(cfg, method_blocks={**cfg.method_blocks, "st": block})

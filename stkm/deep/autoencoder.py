@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -175,7 +176,6 @@ class Autoencoder(Logged, TransformerMixin, BaseEstimator):
 
     def _train(self, model, state, loss, rows, epochs, rng, stage, held=None):
         trainer = Trainer(model, state, loss, adam(self.learning_rate), rng, stage, self._report)
-        held = held if held is None else (held,)
         trainer.epochs((rows,), epochs, self.batch_size, held, PATIENCE)
         self.diverged_ |= trainer.diverged
         return trainer
@@ -192,9 +192,10 @@ class Autoencoder(Logged, TransformerMixin, BaseEstimator):
         """Write weights and moments of a fitted autoencoder to an ``npz`` file, atomically."""
         arrays = [np.asarray(a) for a in jax.tree.leaves(eqx.filter(self._parts, eqx.is_array))]
         about = np.array([self._low, self._range, float(self._grey), self.loss_])
+        log = np.array(json.dumps({"history": self.history_, "diverged": self.diverged_}))
         named = {f"array{i:03d}": a for i, a in enumerate(arrays)}
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, shape=np.array(self._shape), about=about, **named)
+            np.savez(file, shape=np.array(self._shape), about=about, log=log, **named)
 
     @classmethod
     def load(cls, path, **params):
@@ -202,16 +203,20 @@ class Autoencoder(Logged, TransformerMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError : the file has another architecture, shape or length of the code
+        ValueError : the file has another architecture, shape or length of the code, or is no
+            file of :meth:`save`
         """
         self = cls(**params)
         with np.load(path, allow_pickle=False) as file:
             kept = {name: file[name] for name in file.files}
+        if not {"shape", "about", "log"} <= set(kept):
+            raise ValueError(f"{path} was not written by Autoencoder.save of this version")
         self._shape = tuple(int(s) for s in kept["shape"])
         self._low, self._range, grey, self.loss_ = map(float, kept["about"])
         self._grey = bool(grey)
-        fresh = make_network(self.architecture, self._shape, self.n_code, jax.random.key(0))
-        arrays, rest = eqx.partition(fresh, eqx.is_array)
+        key = jax.random.key(0)  # nothing is drawn: only the shapes are asked for
+        form = eqx.filter_eval_shape(make_network, self.architecture, self._shape, self.n_code, key)
+        arrays, rest = eqx.partition(form, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
         leaves, tree = jax.tree.flatten(arrays)
         found = [kept[name] for name in sorted(kept) if name.startswith("array")]
         if [a.shape for a in found] != [a.shape for a in leaves]:
@@ -220,7 +225,8 @@ class Autoencoder(Logged, TransformerMixin, BaseEstimator):
             )
         filled = jax.tree.unflatten(tree, [jnp.asarray(a) for a in found])
         self.network_, self.state_ = eqx.combine(filled, rest)
-        self.history_, self.diverged_ = [], False
+        log = json.loads(str(kept["log"]))
+        self.history_, self.diverged_ = log["history"], log["diverged"]
         self.n_features_in_ = int(np.prod(self._shape))
         return self
 

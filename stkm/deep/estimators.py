@@ -557,7 +557,6 @@ class VaDE(_DeepKMeans):
         optimiser = adam(self.learning_rate, self.decay, steps)
         trainer = Trainer(model, start.state_, _negative_elbo, optimiser, rng, "VaDE", self._report)
         taught, held = hold_out(scaled, self.validation, rng)
-        held = held if held is None else (held,)
         trainer.epochs((taught,), self.epochs, self.batch_size, held, PATIENCE)
         self.model_, self.state_ = trainer.model, trainer.state
         self.network_, self.mixture_ = trainer.model.network, trainer.model.mixture

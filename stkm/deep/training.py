@@ -30,12 +30,12 @@ def epoch_batches(n, batch_size, rng):
 
 
 def hold_out(rows, share, rng):
-    """Rows to learn from and rows held out ``(n · share)``; all and None where that is none."""
+    """Rows to learn from, and a tuple of the rows held out ``(n · share)`` or None if that is 0."""
     n = int(share * len(rows))
     if not n:
         return rows, None
     order = rng.permutation(len(rows))
-    return rows[np.sort(order[n:])], rows[np.sort(order[:n])]
+    return rows[np.sort(order[n:])], (rows[np.sort(order[:n])],)
 
 
 class Logged:
