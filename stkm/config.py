@@ -201,6 +201,7 @@ class Further:
     methods: tuple[str, ...]
     deep: tuple[str, ...]
     architectures: tuple[str, ...]
+    ablation: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -329,8 +330,7 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     )
     deep = _block(Deep, tree["deep"], "deep")
     further = _block(Further, tree["further"], "further")
-    every = (*datasets, *further.datasets)
-    if len(set(every)) < len(every):
+    if set(datasets) & set(further.datasets):
         raise ConfigError("further.datasets names a set that `datasets` has")
     plain = [name for name in METHODS if name not in DEEP_METHODS]
     for given, known, kind in (
@@ -340,8 +340,9 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         (further.architectures, ("mlp", "conv"), "architecture"),
         (further.methods, plain, "method of further"),
         (further.deep, DEEP_METHODS, "method of further.deep"),
-        # what is prepared: that of a further set by the pipeline of its own
-        (ablation, every, "data set of ablation"),
+        # a stage finds only what its own pipeline prepares
+        (ablation, datasets, "data set of ablation"),
+        (further.ablation, further.datasets, "data set of further.ablation"),
         (deep.datasets, datasets, "data set of deep"),
     ):
         for name in given:

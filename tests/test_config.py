@@ -86,7 +86,8 @@ def _set(tree, dotted, value):
         ("further.methods", ["dec"], r"unknown method of further 'dec'"),
         ("further.deep", ["st"], r"unknown method of further.deep 'st'"),
         ("further.deep", ["dec_conv"], r"further.deep has 'dec_conv', but further.architectures"),
-        ("ablation", ["emnist_letters"], r"unknown data set of ablation 'emnist_letters'"),
+        ("ablation", ["usps"], r"unknown data set of ablation 'usps'"),
+        ("further.ablation", ["mnist5k"], r"unknown data set of further.ablation 'mnist5k'"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(load, tree, key, value, message):

@@ -225,7 +225,7 @@ def test_training_stops_at_the_last_finite_network():
 
 def test_rows_held_out_take_no_part():
     rows = np.arange(20.0)[:, None]
-    taught, held = hold_out(rows, 0.25, np.random.default_rng(0))
+    taught, (held,) = hold_out(rows, 0.25, np.random.default_rng(0))
     assert len(held) == 5 and sorted([*taught.ravel(), *held.ravel()]) == list(range(20))
     assert hold_out(rows[:9], 0.1, np.random.default_rng(0))[1] is None
 
