@@ -77,7 +77,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         km = cls(len(centroids), **params)
         images, weights = km._prepare(X, None)
-        centers = km._check_centers(centroids, images)
+        centers = km._model.shrink(km._check_centers(centroids, km._shape))
         result = fitting.Result(centers, None, 0.0, 0, False, [], learned)
         fitting.label(km._model, images, weights, result)
         return km._store(result, weights)
@@ -101,7 +101,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         Penalised squared errors (Eq. 3), or with a learned prior minus the log-likelihoods, which
         may be negative.
         """
-        return self._distances(self._check_new(X))[0]
+        return self._distances(self._model.shrink(self._check_new(X)))[0]
 
     def fit_transform(self, X, y=None, sample_weight=None):
         """Fit, then :meth:`transform` the same images."""
@@ -118,11 +118,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         ``warped`` shows the images at full sharpness, in the scale of ``X``.
         """
         images = self._check_new(X)
-        f, d = self._distances(images)
+        f, d = self._distances(self._model.shrink(images))
         labels = f.argmin(1).astype(np.int32)
         rows = np.arange(len(images))
         moves = unflatten(d[rows, labels])
-        warped = np.asarray(self._model.warp(images, moves))
         if self.prior_ is None:
             penalties = np.einsum("nla,lm,nma->n", moves, self._model.penalty, moves)
         else:
@@ -131,20 +130,22 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             penalties = np.array(
                 [m @ precision[k] @ m / 2 for m, k in zip(own, labels, strict=True)]
             )
+        moves = moves * self._model.factor
+        warped = np.asarray(self.warp_(images, moves))
         return Alignment(
             warped[..., 0] if self._grey else warped,
             labels,
             moves,
             f[rows, labels],
             penalties,
-            self._model.warp.folded(moves),
+            self.warp_.folded(moves),
         )
 
     @property
     def warp_(self):
         """The `Warp` of the fitted frame."""
         check_is_fitted(self, "cluster_centers_")
-        return self._model.warp
+        return self._model.frame
 
     @property
     def deformation_modes_(self):
@@ -154,7 +155,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         first. Warping images by +field bends them; bending the *centroid* the way the images of
         the cluster are bent is the inverse, ``warp_.inverse(centroid, field)``.
         """
-        variances, vectors = np.linalg.eigh(self._learned().covariance)
+        variances, vectors = np.linalg.eigh(self._learned().covariance * self._model.factor**2)
         variances, vectors = np.maximum(variances[:, ::-1], 0), vectors[:, :, ::-1]
         fields = (vectors * np.sqrt(variances)[:, None]).swapaxes(1, 2)
         k, m = variances.shape
@@ -164,8 +165,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     def appearance_modes_(self):
         """Rows of W_k ``(K, q, H, W[, C])``: one standard deviation each, largest first."""
         loadings = self._learned().loadings
-        shape = self._shape[:-1] if self._grey else self._shape
-        return loadings.reshape(*loadings.shape[:2], *shape)
+        k, q = loadings.shape[:2]
+        small = loadings.reshape(k * q, *self._model.warp.shape, self._shape[2])
+        modes = self._model.enlarge(small).reshape(k, q, *self._shape)
+        return modes[..., 0] if self._grey else modes
 
     def mode_images(self, sds=(-2, -1, 0, 1, 2), n_modes=2):
         """Every centroid bent along its deformation modes and with appearance modes added.
@@ -233,7 +236,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         if isinstance(self.init, str):
             check_option("init", self.init, ("k-means++", "k-means++ pixels"))
         elif not callable(self.init):
-            self._check_centers(self.init, images)
+            self._check_centers(self.init, images.shape[1:])
         distinct = count_distinct(images[weights > 0], self.n_clusters)
         if distinct < self.n_clusters:
             warnings.warn(
@@ -242,9 +245,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
                 stacklevel=3,
             )
 
-    def _check_centers(self, centers, images):
+    def _check_centers(self, centers, shape):
+        """Centroids ``(K, H, W, C)`` of images of ``shape`` (H, W, C)."""
         centers, _ = check_images(centers, self.image_shape)
-        expected = (self.n_clusters, *images.shape[1:])
+        expected = (self.n_clusters, *shape)
         if centers.shape != expected:
             shape = expected[:-1] if self._grey else expected
             raise ValueError(f"init has shape {np.shape(self.init)}, expected centroids {shape}")
@@ -269,13 +273,13 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     # ---------------------------------------------------------------- fitting
 
     def _prepare(self, X, sample_weight):
-        """Checked images ``(N, H, W, C)`` and weights; sets the model."""
+        """Checked images ``(N, H, W, C)``, shrunk, and weights; sets the model."""
         images, self._grey = check_images(X, self.image_shape)
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
         warp = self._make_warp(images.shape[1:3])
-        self._model = fitting.Model.of(warp, images, weights, self._params())
+        self._model, images = fitting.Model.of(warp, images, weights, self._params())
         return images, weights
 
     def _warn_of_collapse(self, weights):
@@ -291,7 +295,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             )
 
     def _store(self, result, weights):
-        self.cluster_centers_ = result.centers[..., 0] if self._grey else result.centers
+        self._centers = result.centers
+        centers = self._model.enlarge(result.centers)
+        self.cluster_centers_ = centers[..., 0] if self._grey else centers
         self.labels_, self.inertia_ = result.labels, result.objective
         self.n_iter_, self.history_ = result.n_iter, result.history
         self.n_features_in_ = int(np.prod(self._shape))
@@ -315,10 +321,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         seed = int(rng.integers(2**31 - 1))
         if callable(self.init):
             shown = images[..., 0] if self._grey else images
-            return self._check_centers(self.init(shown, self.n_clusters, seed), images)
+            return self._check_centers(self.init(shown, self.n_clusters, seed), images.shape[1:])
         if isinstance(self.init, str):
             return images[_init.pixel_kmeans_plusplus(images, self.n_clusters, seed, weights)]
-        return self._check_centers(self.init, images)
+        return self._model.shrink(self._check_centers(self.init, self._shape))
 
     def _fit_once(self, images, weights, rng):
         if self.solver == "adam":
@@ -328,7 +334,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return fitting.fit_gauss_newton(self._model, images, weights, rng, start)
 
     def _distances(self, images):
-        centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
+        centers = self._centers  # of a frame that is matched as it is, the public ones count
+        if self._model.factor == 1:
+            centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
         return fitting.distances(self._model, images, centers, self.prior_)
 
 
@@ -364,7 +372,8 @@ class STKMeans(_WarpKMeans):
         same. Without it a flexible cluster eats its neighbours
     landmarks : g for a uniform g × g grid, or points (L, 2) in pixels, (row, column)
     init : 'k-means++' (warp distance), 'k-means++ pixels' (scikit-learn's, as in the paper),
-        array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array.
+        array of centroids (K, H, W[, C]), or callable (X, n_clusters, seed) -> such an array of
+        the size of X, which are the images that are matched (see ``smoothing``).
         Only 'k-means++' is followed by the search
     n_init : searches, or runs where ``init`` gives the start, of which that of lowest objective is
         kept; 'auto' = 2 searches, or one run
@@ -374,7 +383,9 @@ class STKMeans(_WarpKMeans):
         (of a pixel and channel for colour: scikit-learn's rule)
     solver : 'gauss-newton', or 'adam': the published optimiser (see :meth:`paper`)
     bending, displacement : weights of the penalty, free of units
-    smoothing : low-pass of the images for matching, sd in units of the frame's side
+    smoothing : low-pass of the images for matching, sd in units of the frame's side. Where it is
+        four pixels and more, means of 2 × 2 pixels and more are matched: `stkm.resolution`. Warps,
+        centroids and modes are those of the whole frame
     coarse : low-pass of the affine fit that starts every alignment, same units; 0 = none
     learning_rate, adam_steps : of 'adam': step in units of [-1, 1], steps a pass
     n_candidates : nearest centroids to which an image is fitted in most passes

@@ -17,6 +17,7 @@ from .align import Matcher, low_pass
 from .learning import Lesson
 from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
+from .resolution import enlarge, factor, shrink
 from .search import refined_objective, swaps
 from .warp import Warp
 
@@ -41,12 +42,16 @@ AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-pas
 
 @dataclass(frozen=True)
 class Model:
-    """Warp, penalties and tolerances of one fit; lengths in pixels.
+    """Warp, penalties and tolerances of one fit; lengths in pixels of the frame that is matched.
 
+    frame : warps of the images as they are given; factor : pixels of them, in both directions, that
+        are one of the frame that is matched (`stkm.resolution`); warp : its warps
     spread : mean squared distance of an image from the mean image, the unit of the penalties
     shift : squared shift of the centroids below which the loop stops
     """
 
+    frame: Warp
+    factor: int
     warp: Warp
     side: float
     spread: float
@@ -60,14 +65,18 @@ class Model:
 
     @classmethod
     def of(cls, warp, images, weights, params):
-        """Model for images ``(N, H, W, C)`` and an estimator's parameters."""
+        """Model for images ``(N, H, W, C)`` and parameters; and these images, shrunk."""
+        frame, r = warp, factor(warp.shape, params["smoothing"])
+        warp, images = (frame.shrunk(r), shrink(images, r)) if r > 1 else (frame, images)
         side = float(np.sqrt(np.prod(warp.shape)))
         smooth = low_pass(images, params["smoothing"] * side)
         mean = np.average(smooth, axis=0, weights=weights)
         spread = ((smooth - mean) ** 2).sum((1, 2, 3), dtype=np.float64)
         spread = float(np.average(spread, weights=weights)) or 1.0
         weights = (params["bending"], params["displacement"], spread)
-        return cls(
+        model = cls(
+            frame,
+            r,
             warp,
             side,
             spread,
@@ -80,6 +89,15 @@ class Model:
             params["learning_rate"] * (side - 1) / 2,  # from the paper's units of [-1, 1]
             params,
         )
+        return model, images
+
+    def shrink(self, images):
+        """Images ``(N, H, W, C)`` on the frame that is matched."""
+        return shrink(images, self.factor)
+
+    def enlarge(self, images):
+        """The inverse, for images that are low-passed."""
+        return enlarge(images, self.factor, self.frame.shape)
 
     def smooth(self, images):
         """Images as the distance sees them: low-passed."""

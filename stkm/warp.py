@@ -246,7 +246,10 @@ class Warp:
                 )
             axes = [np.linspace(0, s - 1, int(g)) for s in shape]
             landmarks = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
-        points = _check_landmarks(landmarks, shape)
+        return cls._spline(shape, _check_landmarks(landmarks, shape))
+
+    @classmethod
+    def _spline(cls, shape, points):
         n = len(points)
         p = np.hstack([np.ones((n, 1)), points])
         system = np.block([[_radial(points, points)[0], p], [p.T, np.zeros((3, 3))]])
@@ -258,7 +261,10 @@ class Warp:
     def affine(cls, shape):
         """All affine maps, by the displacements of three corners of the frame."""
         h, w = shape = _check_shape(shape)
-        points = np.array([[0, 0], [0, w - 1], [h - 1, 0]], dtype=np.float64)
+        return cls._affine(shape, np.array([[0, 0], [0, w - 1], [h - 1, 0]], dtype=np.float64))
+
+    @classmethod
+    def _affine(cls, shape, points):
         coefficients = np.linalg.inv(np.hstack([np.ones((3, 1)), points]))
         return cls(shape, points, coefficients, np.zeros((3, 3)), "affine")
 
@@ -274,6 +280,20 @@ class Warp:
         """No warp at all: clustering with it is plain K-means."""
         empty = np.zeros((0, 0))
         return cls(_check_shape(shape), np.zeros((0, 2)), np.zeros((1, 0)), empty, "identity")
+
+    def shrunk(self, r):
+        """The same warps on the frame of `stkm.resolution.shrink`.
+
+        Displacements there, times r, are displacements here. The landmarks stay where they are;
+        r × r pixels of this frame are one of the other.
+        """
+        shape = tuple(-(-s // r) for s in self.shape)
+        points = (self.landmarks - (r - 1) / 2) / r
+        if self.kind == "tps":
+            return self._spline(shape, points)
+        if self.kind == "affine":
+            return self._affine(shape, points)
+        return type(self)(shape, points, self.coefficients, self.bending, self.kind)
 
     def basis_at(self, points):
         """B at any points ``(m, 2)`` in pixels, and its derivatives by row and by column."""

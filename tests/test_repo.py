@@ -31,7 +31,7 @@ datasets.errors datasets.sampling datasets.spec datasets.files datasets.tfds_cac
 datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datasets.arabic
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
-validation warp solvers prior align adam lloyd search learning init fitting cluster
+validation warp resolution solvers prior align adam lloyd search learning init fitting cluster
 ceiling timing parallel experiment ablation methods plots tables
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
 kernel executed notebook __main__
