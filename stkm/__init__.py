@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "STKMeans": "cluster",
     "AffineKMeans": "cluster",
+    "MiniBatchSTKMeans": "minibatch",
     "Alignment": "align",
     "align": "align",
     "Warp": "warp",

@@ -37,6 +37,16 @@ class AdamMatcher(Matcher):
         )
         self.count = np.zeros(n_clusters, np.int32)
 
+    def memory(self):
+        """What the matcher keeps between passes, for a checkpoint."""
+        names = ("iterate", "mean", "square", "count")
+        return {name: getattr(self, name) for name in names}
+
+    def recall(self, arrays):
+        """Take back what `memory` gave."""
+        for name, array in arrays.items():
+            setattr(self, name, np.array(array))
+
     def prepare(self, target, prior=None, k=0):
         """The target alone: Adam has no Hessian, and the published loop no prior."""
         del prior, k

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from . import solvers
+from .devices import split_over
 from .validation import check_int, check_option, check_real
 from .warp import Warp, as_float, batches, pack_taps
 
@@ -71,17 +72,28 @@ def _warp_sum(source, d, weights, grid, shape):
     return jnp.einsum("n,nmc->mc", weights, _warp(source, d, grid, shape))
 
 
+def _from_warps(source, d, target, inverse, grid, n_iter):
+    """`solvers.gauss_newton` with what belongs to the images first, as `stkm.devices` cuts it."""
+    return solvers.gauss_newton(source, target, inverse, d, grid, n_iter)
+
+
+def _from_identity(source, blurred, target, inverse, coarse, lift, grid, n_iter):
+    """`solvers.gauss_newton_cold` in this order; ``coarse`` without its source."""
+    coarse = (blurred, *coarse)
+    return solvers.gauss_newton_cold(source, target, inverse, coarse, lift, grid, n_iter)
+
+
 PACKED_LIMIT = 2**30  # bytes of packed images kept; larger sets are packed batch by batch
 
 
 class _Source:
     """Images ready for sampling: packed once, or by batches where that takes too much memory."""
 
-    def __init__(self, images):
+    def __init__(self, images, keep=True):
         self.images, self.taps = images, None
         # filled up to a power of two: few programs are compiled for all numbers of images
         room = max(64, 1 << (len(images) - 1).bit_length())
-        if 4 * room * images[:1].nbytes < PACKED_LIMIT:
+        if keep and 4 * room * images[:1].nbytes < PACKED_LIMIT:
             empty = np.zeros((room - len(images), *images.shape[1:]), np.float32)
             filled = np.concatenate([np.asarray(images, np.float32), empty])
             self.taps = jnp.asarray(pack_taps(filled, np))
@@ -90,6 +102,17 @@ class _Source:
         if self.taps is None:
             return solvers.source_of(self.images[index])
         return self.taps, jnp.asarray(index, jnp.int32)
+
+
+def _split_rows(a, parts):
+    """An array's rows in as many equal pieces."""
+    return a.reshape(parts, len(a) // parts, *a.shape[1:])
+
+
+def _pieces(parts, out, n):
+    """Rows of results that belong to each of the pieces ``parts``, without those that fill up."""
+    pieces = _split_rows(np.asarray(out), n)
+    return [piece[: len(part)] for part, piece in zip(parts, pieces, strict=False)]
 
 
 class Target(NamedTuple):
@@ -116,6 +139,7 @@ class Matcher:
     coarse : sd in pixels of the low-pass of the coarse affine stage; 0 leaves the stage out
     stride : take the error on every ``stride``-th pixel in both directions
     n_cold, n_warm, n_coarse : iterations from the identity, from an earlier warp, of the stage
+    devices : over which batches are split (`stkm.devices.choose`); each has ``batch_size`` images
     """
 
     def __init__(
@@ -131,16 +155,19 @@ class Matcher:
         n_warm=6,
         n_coarse=10,
         batch_size=64,
+        devices=None,
     ):
         self.warp, self.batch_size = warp, batch_size
+        self.split = split_over(devices)
         self.size = 2 * len(warp.landmarks)
         rigid = self.size <= 6
         affine = warp if rigid else Warp.affine(warp.shape)
         self.coarse = coarse if self.size else 0.0
         self.set_iterations(n_cold, n_warm, n_coarse)
         self.images = images
-        self.source = _Source(images)
-        self.blurred = _Source(low_pass(images, coarse)) if self.coarse else self.source
+        alone = self.split.alone  # else every batch goes to the devices by itself
+        self.source = _Source(images, alone)
+        self.blurred = _Source(low_pass(images, coarse), alone) if self.coarse else self.source
         self.q, self.full = q, solvers.make_grid(warp, q)
         self.set_stride(stride)
         self.affine_grid = solvers.make_grid(
@@ -148,6 +175,7 @@ class Matcher:
         )
         lift = np.eye(len(warp.landmarks)) if rigid else affine.basis_at(warp.landmarks)[0]
         self.lift = jnp.asarray(lift, jnp.float32)
+        self.shared = self.split.replicate((self.full, self.affine_grid, self.lift))
 
     def set_iterations(self, n_cold=20, n_warm=6, n_coarse=10):
         """Iterations from the identity, from an earlier warp, and of the coarse affine stage."""
@@ -183,60 +211,79 @@ class Matcher:
         if prior is not None:
             grid = self.learned(prior, k)
             scale, offset = 2 * prior.scale, prior.offset(k)
-        return Target(t, solvers.inverse_hessian(t, grid), grid, scale, offset)
+        arrays = self.split.replicate((t, solvers.inverse_hessian(t, grid), grid))
+        return Target(*arrays, scale, offset)
 
     def _rough(self, target):
         """The low-passed copy of a target for the affine stage, and its inverse Hessian."""
         rough = jnp.asarray(low_pass(np.asarray(target), self.coarse)) if self.coarse else target
-        return rough, solvers.inverse_hessian(rough, self.affine_grid)
+        rough = rough if self.split.alone else jnp.asarray(np.asarray(rough))
+        return self.split.replicate((rough, solvers.inverse_hessian(rough, self.affine_grid)))
+
+    def _call(self, function, sources, index, batched, *rest, **static):
+        """``function`` on the images ``index``, over the devices."""
+        if self.split.alone:
+            return function(*(s(index) for s in sources), *batched, *rest, **static)
+        images = tuple(s.images[index] for s in sources)
+        return self.split(function, images, batched, rest, **static)
 
     def _cold(self, index, p, rough):
-        coarse = (self.blurred(index), *rough, self.affine_grid, self.n_coarse)
-        return solvers.gauss_newton_cold(
-            self.source(index), p.target, p.inverse, coarse, self.lift, p.grid, self.n_cold
-        )
+        _, affine_grid, lift = self.shared
+        coarse = (*rough, affine_grid, self.n_coarse)
+        sources = (self.source, self.blurred)
+        rest = (p.target, p.inverse, coarse, lift, p.grid, self.n_cold)
+        return self._call(_from_identity, sources, index, (), *rest)
 
     def _warm(self, index, p, d):
-        return solvers.gauss_newton(self.source(index), p.target, p.inverse, d, p.grid, self.n_warm)
+        rest = (p.target, p.inverse, p.grid, self.n_warm)
+        return self._call(_from_warps, (self.source,), index, (d,), *rest)
+
+    def _rounds(self, n):
+        """Numbers 0 … n−1 in batches, one for each device: (parts, padded)."""
+        return self.split.rounds(batches(np.arange(n), self.batch_size))
 
     def fit(self, k, index, prepared, d=None):
         """``(f, d)`` of images ``index`` against target k, from warps d or from the identity."""
         del k  # only solvers with a memory of their own need to know which target it is
         pending = []
-        where = np.arange(len(index))
         rough = self._rough(prepared.target) if d is None else None
-        for part, padded in batches(where, self.batch_size):
+        for parts, padded in self._rounds(len(index)):
             rows = index[padded]
             if d is None:
                 out = self._cold(rows, prepared, rough)
             else:
                 out = self._warm(rows, prepared, d[padded])
-            pending.append((len(part), out))  # collected later: the device works meanwhile
-        f = np.concatenate([np.asarray(o[0])[:n] for n, o in pending] or [np.zeros(0, np.float32)])
-        moves = [np.asarray(o[1])[:n] for n, o in pending]
+            pending.append((parts, out))  # collected later: the device works meanwhile
+        pieces = [np.concatenate(_pieces(parts, o[0], self.split.parts)) for parts, o in pending]
+        f = np.concatenate(pieces or [np.zeros(0, np.float32)])
+        moves = [np.concatenate(_pieces(parts, o[1], self.split.parts)) for parts, o in pending]
         f = f / prepared.scale + prepared.offset
         return f, np.concatenate(moves or [np.zeros((0, self.size), np.float32)])
 
     def warped_sum(self, index, d, weights):
         """Σ w T(x, d) over images ``index``, ``(H, W, C)`` float64, in a fixed order."""
-        shape = self.images.shape[1:]
+        shape, frame = self.images.shape[1:], self.warp.shape
         total = np.zeros((shape[0] * shape[1], shape[2]))
-        for part, padded in batches(np.arange(len(index)), self.batch_size):
+        for parts, padded in self._rounds(len(index)):
             weight = np.zeros(len(padded), np.float32)
-            weight[: len(part)] = weights[part]
-            source = self.source(index[padded])
-            total += np.asarray(
-                _warp_sum(source, d[padded], weight, self.full, self.warp.shape), np.float64
+            for part, piece in zip(parts, _split_rows(weight, self.split.parts), strict=False):
+                piece[: len(part)] = weights[part]
+            batched = (d[padded], weight)
+            sums = self._call(
+                _warp_sum, (self.source,), index[padded], batched, self.shared[0], shape=frame
             )
+            for piece in _split_rows(np.asarray(sums), self.split.parts)[: len(parts)]:
+                total += np.asarray(piece, np.float64)
         return total.reshape(shape)
 
     def warped(self, index, d):
         """T(x, d) of images ``index``, ``(n, H, W, C)``."""
         shape = self.images.shape[1:]
         out = np.zeros((len(index), shape[0] * shape[1], shape[2]), np.float32)
-        for part, padded in batches(np.arange(len(index)), self.batch_size):
-            warped = _warp(self.source(index[padded]), d[padded], self.full, self.warp.shape)
-            out[part] = np.asarray(warped)[: len(part)]
+        for parts, padded in self._rounds(len(index)):
+            rest, frame = (index[padded], (d[padded],), self.shared[0]), self.warp.shape
+            warped = self._call(_warp, (self.source,), *rest, shape=frame)
+            out[np.concatenate(parts)] = np.concatenate(_pieces(parts, warped, self.split.parts))
         return out.reshape(len(index), *shape)
 
 

@@ -15,10 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from . import checkpoint as _checkpoint
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
-from .learning import LARGEST
+from .blocks import Images, as_array, block_length
+from .devices import choose
+from .learning import LARGEST, ROUNDS
+from .progress import Progress, pack_prior, unpack_prior
 from .validation import (
     check_images,
     check_int,
@@ -40,28 +44,71 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     # ---------------------------------------------------------------- public
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
         """Find centroids, labels and warps of the images.
 
         Parameters
         ----------
-        X : (N, H, W), (N, H, W, C) or, with ``image_shape``, (N, H*W*C); any real type and scale
+        X : (N, H, W), (N, H, W, C) or, with ``image_shape``, (N, H*W*C); any real type and scale.
+            Or a sequence of images (`stkm.blocks`), which is read whole: for more images than
+            memory holds there is `stkm.MiniBatchSTKMeans`
         y : ignored
         sample_weight : (N,) not negative; a weight of 2 counts as an image given twice
+        checkpoint : path of an ``.npz`` that is written as the fit goes on (after the search, a
+            pass, the rounds of learning, at most a tenth of the time). Where the file is there,
+            the fit goes on from it and ends as it would have, bit for bit; a finished one is only
+            labelled anew. A file that is damaged or of another fit raises ValueError
+
+        Ctrl-C ends a fit that has a state already with what it has so far, and a warning: then
+        ``labels_`` and ``inertia_`` are those of the last pass.
         """
         images, weights = self._prepare(X, sample_weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        # where there is a search, n_init counts searches, and only the best one is fitted
-        runs = 1 if self.n_init == "auto" or self._searches else self.n_init
-        best = None
-        for run in range(runs):
-            # run i has its own stream, so it does not depend on how many runs there are
-            result = self._fit_once(images, weights, np.random.default_rng([seed, run]))
-            if best is None or result.objective < best.objective:
-                best = result
-        self._store(best, weights)
+        self._store(self._fit_best(images, weights, checkpoint), weights)
         self._warn_of_collapse(weights)
         return self
+
+    def _fit_best(self, images, weights, path=None):
+        """The run of lowest objective."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        identity = path and _checkpoint.identity(self, images, weights)
+        total = (self._params()["max_iter"] + ROUNDS) * len(images)
+        progress = Progress(total, self.verbose, path, identity)
+        first, best = 0, None
+        if progress.found:  # an earlier process drew its own seed, where random_state is None
+            meta, arrays = progress.found
+            seed, first = meta["seed"], meta["run"]
+            best = _unpacked(meta, arrays)
+        # where there is a search, n_init counts searches, and only the best one is fitted
+        runs = 1 if self.n_init == "auto" or self._searches else self.n_init
+        try:
+            for run in range(first, runs):
+                progress.outer = _packed(seed, run, best)
+                # run i has its own stream, so it does not depend on how many runs there are
+                rng = np.random.default_rng([seed, run])
+                result = self._fit_once(images, weights, rng, progress)
+                if best is None or result.objective < best.objective:
+                    best = result
+        except KeyboardInterrupt:
+            best = self._interrupted(images, weights, best, progress.latest)
+        finally:
+            progress.close()
+        return best
+
+    def _interrupted(self, images, weights, best, latest):
+        """What there is when the user ends a fit; without a state yet, the interruption goes on."""
+        if best is None and latest is None:
+            raise
+        if best is None or latest is not None and latest.objective < best.objective:
+            best = latest
+        warnings.warn(
+            f"interrupted after {best.n_iter} passes: this is the state so far, with the labels of "
+            "its last pass",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        if best.labels is None:  # after the search, of which only a part of the images knows
+            fitting.label(self._model, images, weights, best)
+        return best
 
     @classmethod
     def from_centroids(cls, centroids, X, learned=None, **params):
@@ -93,15 +140,16 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
-        return self.transform(X).argmin(1).astype(np.int32)
+        return np.concatenate([f.argmin(1) for f in self._each_block(X)]).astype(np.int32)
 
     def transform(self, X):
         """Distances ``(N, K)`` of images to the centroids.
 
         Penalised squared errors (Eq. 3), or with a learned prior minus the log-likelihoods, which
-        may be negative.
+        may be negative. Images are read and fitted in blocks that fit in ``memory_limit``; the
+        result does not depend on it.
         """
-        return self._distances(self._model.shrink(self._check_new(X)))[0]
+        return np.concatenate(list(self._each_block(X)))
 
     def fit_transform(self, X, y=None, sample_weight=None):
         """Fit, then :meth:`transform` the same images."""
@@ -109,7 +157,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def score(self, X, y=None, sample_weight=None):
         """Minus the objective on X: higher is better, as scikit-learn expects."""
-        f = self.transform(X).min(1)
+        f = np.concatenate([f.min(1) for f in self._each_block(X)])
         return -float(check_weights(sample_weight, len(f)) @ f.astype(np.float64))
 
     def align(self, X):
@@ -117,7 +165,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
         ``warped`` shows the images at full sharpness, in the scale of ``X``.
         """
-        images = self._check_new(X)
+        parts = [self._align(images) for images in self._read(X)]
+        return Alignment(*(np.concatenate(a) for a in zip(*parts, strict=True)))
+
+    def _align(self, images):
+        """`align` of one block."""
         f, d = self._distances(self._model.shrink(images))
         labels = f.argmin(1).astype(np.int32)
         rows = np.arange(len(images))
@@ -224,6 +276,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         check_int("max_iter", self.max_iter, 1)
         check_int("batch_size", self.batch_size, 1)
         check_int("search_size", self.search_size, 1)
+        if self.memory_limit is not None:
+            block_length(1, self.memory_limit)
+        choose(self.devices)
         check_int("n_candidates", self.n_candidates, 1)
         for name in ("tol", "bending", "displacement", "smoothing", "coarse"):
             check_real(name, getattr(self, name))
@@ -254,6 +309,19 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise ValueError(f"init has shape {np.shape(self.init)}, expected centroids {shape}")
         return centers
 
+    def _read(self, X):
+        """New images block by block, checked, ``(n, H, W, C)``."""
+        check_is_fitted(self, "cluster_centers_")
+        X = X if isinstance(X, Images) else Images(X, self.image_shape)
+        size = self._model.block(len(self.cluster_centers_))
+        for start in range(0, len(X), size):
+            images = X[start : start + size]
+            yield self._check_new(images[..., 0] if X.grey else images)
+
+    def _each_block(self, X):
+        """Distances ``(n, K)`` of the images, block by block."""
+        return (self._distances(self._model.shrink(images))[0] for images in self._read(X))
+
     def _check_new(self, X):
         check_is_fitted(self, "cluster_centers_")
         images, grey = check_images(X, self.image_shape)
@@ -274,7 +342,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _prepare(self, X, sample_weight):
         """Checked images ``(N, H, W, C)``, shrunk, and weights; sets the model."""
-        images, self._grey = check_images(X, self.image_shape)
+        images, self._grey = check_images(as_array(X), self.image_shape)
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
@@ -295,9 +363,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             )
 
     def _store(self, result, weights):
-        self._centers = result.centers
-        centers = self._model.enlarge(result.centers)
-        self.cluster_centers_ = centers[..., 0] if self._grey else centers
+        self._set_centers(result.centers)
         self.labels_, self.inertia_ = result.labels, result.objective
         self.n_iter_, self.history_ = result.n_iter, result.history
         self.n_features_in_ = int(np.prod(self._shape))
@@ -326,18 +392,49 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             return images[_init.pixel_kmeans_plusplus(images, self.n_clusters, seed, weights)]
         return self._model.shrink(self._check_centers(self.init, self._shape))
 
-    def _fit_once(self, images, weights, rng):
+    def _fit_once(self, images, weights, rng, progress):
         if self.solver == "adam":
             start = self._given_centers(images, weights, rng)
-            return fitting.fit_adam(self._model, images, weights, start)
+            return fitting.fit_adam(self._model, images, weights, start, rng, progress)
         start = None if self._searches else self._given_centers(images, weights, rng)
-        return fitting.fit_gauss_newton(self._model, images, weights, rng, start)
+        return fitting.fit_gauss_newton(self._model, images, weights, rng, start, progress)
 
     def _distances(self, images):
-        centers = self._centers  # of a frame that is matched as it is, the public ones count
-        if self._model.factor == 1:
-            centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
-        return fitting.distances(self._model, images, centers, self.prior_)
+        return fitting.distances(self._model, images, self._matched(), self.prior_)
+
+    def _matched(self):
+        """Centroids ``(K, h, w, C)`` on the frame that is matched."""
+        if self._model.factor > 1:
+            return self._centers
+        # where it is the whole frame, the public ones count
+        return self.cluster_centers_[..., None] if self._grey else self.cluster_centers_
+
+    def _set_centers(self, centers):
+        """Take centroids of the frame that is matched."""
+        self._centers = centers
+        whole = self._model.enlarge(centers)
+        self.cluster_centers_ = whole[..., 0] if self._grey else whole
+
+
+def _packed(seed, run, best):
+    """Meta and arrays of a checkpoint: the run it is in, and the best of those before."""
+    meta, arrays = {"seed": seed, "run": run}, {}
+    if best is not None:
+        meta["best"] = {
+            n: getattr(best, n) for n in ("objective", "n_iter", "converged", "history")
+        }
+        prior = pack_prior(best.prior)
+        arrays["best"] = {"centers": best.centers, "labels": best.labels, "prior": prior}
+    return meta, arrays
+
+
+def _unpacked(meta, arrays):
+    """The best of earlier runs, or None."""
+    if "best" not in arrays:
+        return None
+    kept = arrays["best"]
+    prior = unpack_prior(kept.get("prior"))
+    return fitting.Result(kept["centers"], kept["labels"], **meta["best"], prior=prior)
 
 
 class STKMeans(_WarpKMeans):
@@ -392,6 +489,11 @@ class STKMeans(_WarpKMeans):
     search_size : images that the search looks at
     image_shape : (H, W) or (H, W, C) when images come flat
     batch_size : images aligned at a time; one length, so one compiled program
+    memory_limit : MiB for a block of images at work in `predict`, `transform` and the labelling
+        of a fit; None = scikit-learn's ``working_memory`` (1024). Decides no result
+    devices : over which every batch is split: None = the first (of several processes, all), 'all',
+        how many, or jax devices; ``batch_size`` is that of one device. Decides no result on
+        devices of one kind; 'adam' takes one
     random_state : int, RandomState or None
 
     Attributes
@@ -453,6 +555,8 @@ class STKMeans(_WarpKMeans):
         search_size=1500,
         image_shape=None,
         batch_size=64,
+        memory_limit=None,
+        devices=None,
         random_state=None,
         verbose=0,
     ):
@@ -477,6 +581,8 @@ class STKMeans(_WarpKMeans):
         self.search_size = search_size
         self.image_shape = image_shape
         self.batch_size = batch_size
+        self.memory_limit = memory_limit
+        self.devices = devices
         self.random_state = random_state
         self.verbose = verbose
 
@@ -527,6 +633,8 @@ class STKMeans(_WarpKMeans):
             raise ValueError(
                 "prior='learned' needs solver='gauss-newton'; 'adam' has prior='fixed'"
             )
+        if self.solver == "adam" and self.devices not in (None, 1):
+            raise ValueError(f"devices={self.devices!r}: solver='adam' runs on one device")
         if not check_real("learning_rate", self.learning_rate) > 0:
             raise ValueError("learning_rate=0: expected more than 0")
 
@@ -557,6 +665,8 @@ class AffineKMeans(_WarpKMeans):
         search_size=1500,
         image_shape=None,
         batch_size=64,
+        memory_limit=None,
+        devices=None,
         random_state=None,
         verbose=0,
     ):
@@ -573,6 +683,8 @@ class AffineKMeans(_WarpKMeans):
         self.search_size = search_size
         self.image_shape = image_shape
         self.batch_size = batch_size
+        self.memory_limit = memory_limit
+        self.devices = devices
         self.random_state = random_state
         self.verbose = verbose
 

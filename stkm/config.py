@@ -65,6 +65,9 @@ class Run:
     ablation_images: Count | None
     ablation_runs: Count
     ablation_changes: Count | None
+    scaling_images: Count
+    scaling_doublings: int
+    scaling_devices: Count
     deep_runs: Count
     layer_epochs: int
     pretrain_epochs: Count

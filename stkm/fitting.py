@@ -14,9 +14,11 @@ from . import init as _init
 from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
+from .blocks import block_length, row_bytes
 from .learning import Lesson
 from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
+from .progress import Progress, pack_state, unpack_state
 from .resolution import enlarge, factor, shrink
 from .search import refined_objective, swaps
 from .warp import Warp
@@ -37,6 +39,8 @@ MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all p
 EXACT = 1e-6  # of the spread: rounding errors
 EASE = 0.1  # weight of the displacement in the affine start: images that are far must get there
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
+LLOYD = ("coarse", "lloyd", "affine", "adam")  # stages whose steps are passes
+LEARNED = ("taught", "swapped", "learned")  # places of a fit whose rounds have begun
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
 
@@ -61,6 +65,7 @@ class Model:
     smoothing: float
     coarse: float
     learning_rate: float
+    channels: int
     params: dict
 
     @classmethod
@@ -87,6 +92,7 @@ class Model:
             params["smoothing"] * side,
             params["coarse"] * side,
             params["learning_rate"] * (side - 1) / 2,  # from the paper's units of [-1, 1]
+            images.shape[3],
             params,
         )
         return model, images
@@ -112,6 +118,7 @@ class Model:
             self.affine_penalty,
             coarse=self.coarse,
             batch_size=self.params["batch_size"],
+            devices=self.params["devices"],
             **options,
         )
 
@@ -129,6 +136,12 @@ class Model:
         else:
             warp, q, images = self.warp, self.penalty, self.smooth(images)
         return AdamMatcher(images, warp, q, p["n_clusters"], n_steps=n_steps, **options)
+
+    def block(self, n_clusters):
+        """Images whose distances to all centroids are computed at a time."""
+        shape = (*self.warp.shape, self.channels)
+        each = row_bytes(shape, n_clusters, 2 * len(self.warp.landmarks))
+        return block_length(each, self.params["memory_limit"])
 
     @property
     def n_init(self):
@@ -160,8 +173,14 @@ class Model:
         b = Warp.affine(self.warp.shape).basis_at(self.warp.landmarks)[0]
         return (d.reshape(n, k, 2, 3) @ b.T).reshape(n, k, -1).astype(np.float32)
 
-    def lloyd(self, matcher, state, weights, history, stage, max_iter, **options):
-        """`stkm.lloyd.lloyd` with this model's tolerance and candidates."""
+    def lloyd(self, matcher, state, weights, history, stage, max_iter, after, **options):
+        """`stkm.lloyd.lloyd` with this model's tolerance and candidates; ``after`` each pass.
+
+        Every entry of ``history`` with this ``stage`` is a pass that is done already.
+        """
+        passes = [entry for entry in history if entry["stage"] == stage]
+        if passes and passes[-1]["shift"] <= self.shift and not passes[-1]["relocated"]:
+            return len(passes), True
         return lloyd(
             matcher,
             state,
@@ -171,18 +190,10 @@ class Model:
             history=history,
             stage=stage,
             n_candidates=self.params["n_candidates"],
-            callback=self.report,
+            callback=after,
+            first=len(passes),
             **options,
         )
-
-    def report(self, entry):
-        """One line a pass where ``verbose`` is set."""
-        if self.params["verbose"]:
-            if "accepted" in entry:
-                end = "kept" if entry["accepted"] else "not kept"
-            else:
-                end = f"{entry['changed']} labels changed"
-            print(f"{entry['stage']}: objective {entry['objective']:.6g}, {end}")
 
 
 @dataclass
@@ -257,21 +268,69 @@ def _adam_distances(model, images, centers):
     return _fit_all(matcher, centers, d)
 
 
-def fit_gauss_newton(model, images, weights, rng, start):
+class _Course:
+    """Marks of a fit: where it is, from which it can go on (`stkm.progress`)."""
+
+    def __init__(self, progress, weights, history, rng):
+        self.progress, self.weights, self.history, self.rng = progress, weights, history, rng
+        self.meta = {}  # what later steps need of earlier ones
+
+    def mark(self, place, state, matcher=None, **meta):
+        """The state is sound: it is what an interruption gives, and a checkpoint keeps."""
+        self.meta |= meta
+        passes = sum(e["stage"] in LLOYD for e in self.history)
+        known = np.isfinite(state.f).any()
+        self.progress.latest = Result(
+            state.centers,
+            state.labels if known else None,
+            state.objective(self.weights) if known else np.inf,
+            passes,
+            False,
+            list(self.history),
+            state.prior,
+        )
+        memory = getattr(matcher, "memory", None)
+        arrays = {"state": pack_state(state), "memory": memory and memory()}
+        self.progress.mark(place, self.rng, arrays, history=self.history, **self.meta)
+
+    def watch(self, place, state, matcher=None):
+        """What `lloyd` calls after each pass."""
+
+        def after(entry):
+            self.progress.report(entry, len(state.labels))
+            self.mark(place, state, matcher)
+
+        return after
+
+
+def fit_gauss_newton(model, images, weights, rng, start, progress=None):
     """Search on a part of the images, Lloyd on all of them, labels as `predict` gives them.
 
     ``start`` is None or given centroids ``(K, H, W, C)``, which skip the search.
     """
-    history, smooth = [], model.smooth(images)
-    if start is None:
-        centers = search(model, smooth, weights, rng, history)
-    else:
-        centers = model.smooth(start)
+    progress = progress or Progress(verbose=model.params["verbose"])
+    found, smooth = progress.restore(rng), model.smooth(images)
+    history = found[0]["history"] if found else []
+    course = _Course(progress, weights, history, rng)
+    if found:
+        course.meta = {n: found[0][n] for n in ("before", "swapped") if n in found[0]}
     coarse = max(0, model.params["max_iter"] - FINE_PASSES) if model.stride > 1 else 0
+    if found:
+        state, place = unpack_state(found[1]["state"]), found[0]["place"]
+    elif start is None:
+        centers, place = search(model, smooth, weights, rng, history, progress), "searched"
+    else:
+        centers, place = model.smooth(start), "searched"
     matcher = model.matcher(smooth, stride=model.stride, **PASS)
-    state, n_iter, cold = cold_state(matcher, centers), 0, True
+    if not found:
+        state = cold_state(matcher, centers)
+        course.mark("searched", state)
+    n_iter, cold = 0, True
     if coarse:  # most passes look at every second pixel
-        n_iter, _ = model.lloyd(matcher, state, weights, history, "coarse", coarse)
+        n_iter = sum(e["stage"] == "coarse" for e in history)
+        if place in ("searched", "coarse"):
+            watch = course.watch("coarse", state)
+            n_iter, _ = model.lloyd(matcher, state, weights, history, "coarse", coarse, watch)
         cold = False
     matcher.set_stride(1)
     passes, converged = model.lloyd(
@@ -281,18 +340,19 @@ def fit_gauss_newton(model, images, weights, rng, start):
         history,
         "lloyd",
         model.params["max_iter"] - coarse,
-        cold=np.full(len(centers), cold),
+        course.watch("lloyd", state),
+        cold=np.full(len(state.centers), cold),
     )
     # images that all are fitted exactly leave nothing to learn from
     exact = not state.objective(weights) > EXACT * model.spread * weights.sum()
-    if model.params["prior"] == "learned" and not exact:
-        learn(model, matcher, state, weights, rng, history)
+    if model.params["prior"] == "learned" and (place in LEARNED or not exact):
+        learn(model, matcher, state, course, place)
     passes += n_iter
     result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
     return label(model, images, weights, result, matcher)
 
 
-def lesson_of(model, matcher, weights, history, rng=None):
+def lesson_of(model, matcher, weights, history, rng=None, callback=None):
     """What the rounds of a fit share; some images are held out where there is an ``rng``."""
     p = model.params
     return Lesson.of(
@@ -306,29 +366,50 @@ def lesson_of(model, matcher, weights, history, rng=None):
         n_candidates=p["n_candidates"],
         size=p["search_size"],
         history=history,
-        callback=model.report,
+        callback=callback,
     )
 
 
-def learn(model, matcher, state, weights, rng, history):
-    """Centroids and prior by the likelihood, from a state that Lloyd's loop found."""
-    lesson = lesson_of(model, matcher, weights, history, rng)
-    lesson.rounds(state)
-    if lesson.swaps(state, model.n_swaps, rng):
-        lesson.restart(state, lesson.taught)
+def learn(model, matcher, state, course, place):
+    """Centroids and prior by the likelihood, from a state that Lloyd's loop found.
+
+    ``place`` says what of it is done: `LEARNED`, or something before.
+    """
+    rng, now = course.rng, course.rng.bit_generator.state
+    before = course.meta.get("before", now)
+    rng.bit_generator.state = before  # the same images are held out
+    report = course.progress.report
+    lesson = lesson_of(model, matcher, course.weights, course.history, rng, report)
+    if place not in LEARNED:
         lesson.rounds(state)
+        course.mark("taught", state, before=before)
+    else:
+        rng.bit_generator.state = now
+    if place not in ("swapped", "learned"):
+        swapped = lesson.swaps(state, model.n_swaps, rng)
+        if swapped:
+            lesson.restart(state, lesson.taught)
+        course.mark("swapped", state, swapped=swapped)
+    if course.meta["swapped"] and place != "learned":
+        lesson.rounds(state)
+        course.mark("learned", state)
 
 
 def label(model, images, weights, result, matcher=None):
     """Labels and objective of a result as `predict` gives them: every warp from the identity."""
-    f, _ = distances(model, images, result.centers, result.prior, matcher)
+    size, f = model.block(len(result.centers)), []
+    for start in range(0, len(images), size):
+        one = matcher if len(images) <= size else None  # the fit's own has all the images
+        part = images[start : start + size]
+        f.append(distances(model, part, result.centers, result.prior, one)[0])
+    f = np.concatenate(f)
     result.labels = f.argmin(1).astype(np.int32)
     result.objective = float(weights @ f.min(1).astype(np.float64))
     result.history.append({"stage": "final", "objective": result.objective})
     return result
 
 
-def search(model, smooth, weights, rng, history):
+def search(model, smooth, weights, rng, history, progress):
     """Centroids by k-means++ on the warp distance, Lloyd and swaps, on a part of the images.
 
     Of ``n_init`` searches, each from its own start, that of lowest objective is kept. The error is
@@ -342,13 +423,13 @@ def search(model, smooth, weights, rng, history):
         part = np.sort(rng.choice(len(part), size, replace=False, p=weights / weights.sum()))
     matcher = model.matcher(smooth[part], stride=model.stride, **SEARCH)
     found = [
-        _search_once(model, matcher, weights[part], run, stream, history)
+        _search_once(model, matcher, weights[part], run, stream, history, progress)
         for run, stream in enumerate(rng.spawn(model.n_init))
     ]
     return min(found, key=lambda pair: pair[0])[1].centers
 
 
-def _search_once(model, matcher, w, run, rng, history):
+def _search_once(model, matcher, w, run, rng, history, progress):
     """Objective and state of one search."""
     p, log = model.params, []
 
@@ -361,7 +442,7 @@ def _search_once(model, matcher, w, run, rng, history):
     for k, (f, d) in enumerate(found):
         state.f[:, k], state.d[:, k] = f, d
     warm = np.zeros(p["n_clusters"], bool)
-    model.lloyd(matcher, state, w, log, "search", SEARCH_PASSES, cold=warm)
+    model.lloyd(matcher, state, w, log, "search", SEARCH_PASSES, progress.report, cold=warm)
     state = swaps(
         matcher,
         state,
@@ -379,23 +460,37 @@ def _search_once(model, matcher, w, run, rng, history):
     return value, state
 
 
-def fit_adam(model, images, weights, start):
+def fit_adam(model, images, weights, start, rng, progress=None):
     """The published loop: affine maps on low-passed images first, then the warp itself (Eq. 3).
 
     ``start`` are centroids ``(K, H, W, C)``. The labels are those of the last pass.
     """
-    history, steps, (first, rest) = [], model.params["adam_steps"], model.adam_passes
+    progress = progress or Progress(verbose=model.params["verbose"])
+    found = progress.restore(rng)
+    history, place = (found[0]["history"], found[0]["place"]) if found else ([], "start")
+    steps, (first, rest) = model.params["adam_steps"], model.adam_passes
+    course = _Course(progress, weights, history, rng)
     matcher = model.adam_matcher(images, steps)
     state = cold_state(matcher, model.smooth(start))
     cold = np.ones(len(start), bool)
-    if first:
+    if first and place != "adam":
         rough = model.adam_matcher(images, steps, affine=True)
         affine = cold_state(rough, low_pass(start, model.coarse))
-        model.lloyd(rough, affine, weights, history, "affine", first)
+        if place == "affine":
+            affine = unpack_state(found[1]["state"])
+            rough.recall(found[1]["memory"])
+        watch = course.watch("affine", affine, rough)
+        model.lloyd(rough, affine, weights, history, "affine", first, watch)
         state.d, state.labels = model.lift(affine.d), affine.labels
         matcher.start_from(state.d)
         state.centers = update(matcher, state, weights)
         cold[:] = False
-    n_iter, converged = model.lloyd(matcher, state, weights, history, "adam", rest, cold=cold)
+    if place == "adam":
+        state = unpack_state(found[1]["state"])
+        matcher.recall(found[1]["memory"])
+    watch = course.watch("adam", state, matcher)
+    n_iter, converged = model.lloyd(
+        matcher, state, weights, history, "adam", rest, watch, cold=cold
+    )
     objective = history[-1]["objective"]
     return Result(state.centers, state.labels, objective, first + n_iter, converged, history)

@@ -140,6 +140,7 @@ def lloyd(
     cold=None,
     callback=None,
     stop=None,
+    first=0,
 ):
     """Passes of `assign` and `update` until the centroids rest; the state is changed in place.
 
@@ -153,6 +154,7 @@ def lloyd(
     history : list that gets one dict a pass: stage, objective, shift, changed, relocated
     callback : called with that dict after each pass
     stop : called with ``history`` after each pass; the loop ends where it answers True
+    first : passes that are done already, when a fit goes on
 
     Returns
     -------
@@ -161,7 +163,7 @@ def lloyd(
     k = len(state.centers)
     n_candidates = k if n_candidates is None else n_candidates
     cold = np.ones(k, bool) if cold is None else cold
-    for t in range(max_iter):
+    for t in range(first, max_iter):
         previous = state.labels
         if t % full_every == 0 and (t or cold.all() or not cold.any()):
             mask = np.ones_like(state.mask)

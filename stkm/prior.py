@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh
 
-__all__ = ["Members", "Prior", "independent_errors", "learn"]
+__all__ = ["Members", "Moments", "Prior", "independent_errors", "learn", "learn_from"]
 
 PSEUDO = 200.0  # images that the pooled covariance of displacements counts for in each cluster
 TEACHERS = 3000  # images of a cluster, at most, that teach its appearance modes
@@ -55,6 +55,46 @@ class Members:
     weights: np.ndarray
     normal: np.ndarray
     penalty: np.ndarray
+
+
+@dataclass
+class Moments:
+    """Sums over the images of one cluster, which `learn_from` needs; for data that come in parts.
+
+    count, weight : images and their weights; second : Σ w d dᵀ (2L, 2L); trace : Σ w rᵀr
+    rows : (s, H·W·C) with rowsᵀ rows ≈ Σ w r rᵀ: the leading components only, as in incremental
+        PCA (Levy, Lindenbaum 2000), so that memory does not grow with the images
+    """
+
+    count: int
+    weight: float
+    second: np.ndarray
+    trace: float
+    rows: np.ndarray
+
+    @classmethod
+    def empty(cls, ndim, n_values):
+        """Of no image: ``ndim`` = 2L displacements, ``n_values`` = H·W·C."""
+        return cls(0, 0.0, np.zeros((ndim, ndim)), 0.0, np.zeros((0, n_values)))
+
+    def add(self, residuals, displacements, weights, n_rows):
+        """Take in images as `Members` has them; at most ``n_rows`` components are kept."""
+        root = np.sqrt(weights)[:, None]
+        new, d = root * residuals.astype(np.float64), root * displacements.astype(np.float64)
+        self.count += len(weights)
+        self.weight += float(weights.sum())
+        self.second = self.second + d.T @ d
+        self.trace += float((new**2).sum())
+        self.rows = np.concatenate([self.rows, new])
+        if len(self.rows) > n_rows:
+            _, values, vectors = np.linalg.svd(self.rows, full_matrices=False)
+            self.rows = values[:n_rows, None] * vectors[:n_rows]
+
+    def modes(self, q):
+        """The q leading principal components of the residuals, about zero."""
+        found = _appearance(self.rows, np.full(len(self.rows), 1.0), q, len(self.rows))
+        scale = len(self.rows) / self.weight
+        return _Modes(found.directions, found.variances * scale, self.trace / self.weight, 0.0)
 
 
 @dataclass(frozen=True)
@@ -122,28 +162,78 @@ def learn(members, base, n_modes, kappa, tying=0.5):
     kappa : independent errors for each pixel
     tying : of the variances along the appearance modes: 0 each cluster's own, 1 one for all
     """
-    used = [k for k, m in enumerate(members) if m is not None]
-    own = [members[k] for k in used]
-    sizes = np.array([m.weights.sum() for m in own], np.float64)
-    share, n = sizes / sizes.sum(), own[0].residuals.shape[1]
-    total = sum(len(m.weights) for m in own)
+    own = [m for m in members if m is not None]
+    total, n = sum(len(m.weights) for m in own), own[0].residuals.shape[1]
     q = _n_appearance(n_modes, total, len(members), n)
-    found = [_appearance(m.residuals, m.weights, q) for m in own]
+    summed = [
+        None
+        if m is None
+        else _Sums(
+            m.weights.sum(),
+            _appearance(m.residuals, m.weights, q),
+            _weighted_square(m.displacements, m.weights),
+            m.normal,
+            m.penalty,
+        )
+        for m in members
+    ]
+    return _combine(summed, base, kappa, tying)
+
+
+def learn_from(moments, hessians, base, n_modes, kappa, tying=0.5):
+    """As `learn`, from the `Moments` of each cluster, None for one that has none.
+
+    ``hessians`` are K pairs (normal, penalty), as `Members` has them.
+    """
+    own = [m for m in moments if m is not None]
+    total, n = sum(m.count for m in own), own[0].rows.shape[1]
+    q = _n_appearance(n_modes, total, len(moments), n)
+    summed = [
+        None if m is None else _Sums(m.weight, m.modes(q), m.second, *pair)
+        for m, pair in zip(moments, hessians, strict=True)
+    ]
+    return _combine(summed, base, kappa, tying)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """A cluster's weight, appearance, Σ w d dᵀ, JᵀAJ and Q."""
+
+    weight: float
+    modes: _Modes
+    second: np.ndarray
+    normal: np.ndarray
+    penalty: np.ndarray
+
+    def spread(self, scale):
+        """Σ w (d dᵀ + posterior covariance of d), the latter by Laplace's method."""
+        posterior = scale * np.linalg.inv(self.normal + self.penalty)
+        return self.second + self.weight * posterior
+
+
+def _combine(summed, base, kappa, tying):
+    """Prior of all clusters from the sums of each."""
+    used = [k for k, m in enumerate(summed) if m is not None]
+    own = [summed[k] for k in used]
+    sizes = np.array([m.weight for m in own], np.float64)
+    share = sizes / sizes.sum()
+    found = [m.modes for m in own]
+    q, n = found[0].directions.shape
     spectrum = np.stack([f.variances for f in found])
     left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
     noise = max(float(left) / (n - q), TINY)
     values = (1 - tying) * spectrum + tying * (share @ spectrum)
-    loadings = np.zeros((len(members), q, n))
+    loadings = np.zeros((len(summed), q, n))
     for k, f, v in zip(used, found, values, strict=True):
         loadings[k] = np.sqrt(np.maximum(v - noise, 0))[:, None] * f.directions
     scale = noise / kappa
-    spread = [_second_moment(m, scale) for m in own]
+    spread = [m.spread(scale) for m in own]
     ndim = len(base)
     pooled = (sum(spread) + ndim * scale * base) / (sizes.sum() + ndim)
-    covariance = np.repeat(pooled[None], len(members), 0)
+    covariance = np.repeat(pooled[None], len(summed), 0)
     for k, s, size in zip(used, spread, sizes, strict=True):
         covariance[k] = (s + PSEUDO * pooled) / (size + PSEUDO)
-    weights = np.ones(len(members))
+    weights = np.ones(len(summed))
     weights[used] += sizes
     flexibility = sum(
         p * np.linalg.slogdet(np.eye(ndim) + covariance[k] @ m.normal / scale)[1] / 2
@@ -167,9 +257,9 @@ class _Modes:
     squared_norm: float
 
 
-def _appearance(residuals, weights, q):
-    """Principal components of residuals ``(n, H·W·C)``, about zero."""
-    step = slice(None, None, -(-len(weights) // TEACHERS))
+def _appearance(residuals, weights, q, at_most=TEACHERS):
+    """Principal components of residuals ``(n, H·W·C)``, about zero, from ``at_most`` of them."""
+    step = slice(None, None, -(-len(weights) // max(at_most, 1)))
     w = weights[step]
     x = residuals[step] * np.sqrt(w / w.sum())[:, None]
     wide = len(x) < x.shape[1]
@@ -186,8 +276,7 @@ def _appearance(residuals, weights, q):
     return _Modes(directions, variances, float(np.trace(gram)), float((gram**2).sum()))
 
 
-def _second_moment(m, scale):
-    """Σ w (d dᵀ + posterior covariance of d), the latter by Laplace's method."""
-    d = m.displacements.astype(np.float64)
-    posterior = scale * np.linalg.inv(m.normal + m.penalty)
-    return (d * m.weights[:, None]).T @ d + m.weights.sum() * posterior
+def _weighted_square(displacements, weights):
+    """Σ w d dᵀ ``(2L, 2L)``, float64."""
+    d = displacements.astype(np.float64)
+    return (d * weights[:, None]).T @ d

@@ -19,7 +19,7 @@ from stkm.warp import Warp
 
 ESTIMATORS = [STKMeans, AffineKMeans]
 CORE = ["adam", "align", "cluster", "fitting", "init", "learning", "lloyd", "prior", "search"]
-CORE += ["solvers", "validation"]
+CORE += ["blocks", "devices", "minibatch", "solvers", "validation"]
 
 
 @pytest.fixture(scope="module", params=ESTIMATORS, ids=lambda cls: cls.__name__)

@@ -31,8 +31,9 @@ datasets.errors datasets.sampling datasets.spec datasets.files datasets.tfds_cac
 datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datasets.arabic
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
-validation warp resolution solvers prior align adam lloyd search learning init fitting cluster
-ceiling timing parallel experiment ablation methods plots tables
+validation checkpoint blocks warp resolution solvers devices prior align adam lloyd search learning
+progress init fitting cluster minibatch launch
+ceiling timing scaling parallel experiment ablation methods plots tables
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
 kernel executed notebook __main__
 """.split()
