@@ -70,6 +70,17 @@ class Run:
     pretrain_epochs: Count
     dec_updates: Count
     vade_epochs: Count
+    # theory, choice without labels, accuracy against distortion
+    theory_images: Annotated[int, 3]
+    theory_pairs: Annotated[int, 2]
+    theory_fit: Count
+    theory_points: Annotated[int, 2]
+    theory_epochs: Count
+    selection_images: Count | None
+    selection_repeats: Count
+    selection_values: Count | None
+    distortion_images: Count | None
+    distortion_values: Count | None
 
 
 @dataclass(frozen=True)
@@ -202,6 +213,8 @@ class Config:
         What the pipeline runs.
     ablation : tuple of str
         Those of the data sets on which the parts of the default mode are taken away, one by one.
+    selection, distortion : tuple of str
+        Those on which the choices without labels, and accuracy against distortion, are measured.
     deep : Deep
         What the deep methods run on.
     seeds : Seeds
@@ -214,6 +227,8 @@ class Config:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     ablation: tuple[str, ...]
+    selection: tuple[str, ...]
+    distortion: tuple[str, ...]
     deep: Deep
     seeds: Seeds
     profiles: dict[str, Run]
@@ -272,7 +287,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     """
     path = Path(paths.PARAMS if path is None else path)
     tree = _parse(path)
-    keys = ("profile", "datasets", "methods", "ablation", "deep", "seeds", "profiles", "method")
+    lists = ("methods", "datasets", "ablation", "selection", "distortion")
+    keys = ("profile", *lists, "deep", "seeds", "profiles", "method")
     _check_keys(tree, keys, path.name)
     sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
     _check_keys(sections["method"], METHODS, "method", kind="method")
@@ -286,8 +302,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
             f"decides, which says {written!r}: change the line, or unset STKM_PROFILE"
         )
     chosen = profile or asked or written
-    methods, datasets, ablation = (
-        _value(tuple[str, ...], tree[n], n) for n in ("methods", "datasets", "ablation")
+    methods, datasets, ablation, selection, distortion = (
+        _value(tuple[str, ...], tree[n], n) for n in lists
     )
     deep = _block(Deep, tree["deep"], "deep")
     plain = [name for name in METHODS if name not in DEEP_METHODS]
@@ -297,6 +313,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         (deep.architectures, ("mlp", "conv"), "architecture"),
         # `prepare` makes the data sets of `datasets` alone
         (ablation, datasets, "data set of ablation"),
+        (selection, datasets, "data set of selection"),
+        (distortion, datasets, "data set of distortion"),
         (deep.datasets, datasets, "data set of deep"),
     ):
         for name in given:
@@ -312,6 +330,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         datasets=datasets,
         methods=methods,
         ablation=ablation,
+        selection=selection,
+        distortion=distortion,
         deep=deep,
         seeds=_block(Seeds, tree["seeds"], "seeds"),
         profiles=profiles,
