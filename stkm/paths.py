@@ -32,6 +32,7 @@ __all__ = [
     "ROOT",
     "DEEP",
     "RUNS",
+    "SITE",
     "TABLES",
     "atomic_path",
     "find_root",
@@ -127,6 +128,7 @@ NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = NOTEBOOKS / "executed"
 FIGURES = ROOT / "figures"
 TABLES = FIGURES / "tables"
+SITE = ROOT / "site"
 PARAMS = ROOT / "params.yaml"
 
 

@@ -390,8 +390,9 @@ def regions(
         if inside.mean() > 0.01:  # the deepest point of a region: its middle may lie outside
             depth = distance_transform_edt(np.pad(inside, 1))[1:-1, 1:-1]
             r, c = np.unravel_index(depth.argmax(), depth.shape)
-            ax.text(axis[c], axis[r], names[k] if len(names) else str(k), ha="center", va="center",
-                    fontsize=9, fontweight="bold")  # fmt: skip
+            ax.annotate(names[k] if len(names) else str(k), (axis[c], axis[r]), (0, 9),
+                        textcoords="offset points", ha="center", va="center", fontsize=9,
+                        fontweight="bold")  # fmt: skip
     ax.plot([0, 1, 0], [0, 0, 1], "o", color="black", markerfacecolor="white")
     ax.set_title(title)
     ax.set(xlim=extent[:2], ylim=extent[2:], xticks=[0, 1], yticks=[0, 1])

@@ -158,9 +158,10 @@ def moves(warp, n, size, kind, rng):
 def invariance(images, targets, warp, sizes, kind, penalties=None, random_state=0):
     """d(g·x, μ) against d(x, μ) for random moves g of x: one dict for each size.
 
-    ``change``: mean |d(g·x, μ) − d(x, μ)| over the mean of d(x, μ); ``pixels``: the same for plain
-    squared errors; ``kept``: share of an image's intensity that g leaves in the frame. Prop. 1 says
-    that the first is 0 where warps are a group and the minimum is found.
+    ``change``: mean |d(g·x, μ) − d(x, μ)| over the mean of d(x, μ); ``shown``: the same over the
+    mean squared error ‖x − μ‖², in which distances of all kinds compare; ``pixels``: that of the
+    squared error itself; ``kept``: share of an image's intensity that g leaves in the frame.
+    Prop. 1 says that the first two are 0 where warps are a group and the minimum is found.
 
     Parameters
     ----------
@@ -186,7 +187,8 @@ def invariance(images, targets, warp, sizes, kind, penalties=None, random_state=
         found.append(
             {
                 "size": float(size),
-                "change": float(abs(distance(moved) - rest).mean() / rest.mean()),
+                "change": float((change := abs(distance(moved) - rest).mean()) / rest.mean()),
+                "shown": float(change / plain.mean()),
                 "pixels": float(abs(error(moved) - plain).mean() / plain.mean()),
                 "kept": float((moved.sum((1, 2)) / images.sum((1, 2))).mean()),
             }
