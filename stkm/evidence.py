@@ -193,7 +193,7 @@ def _reasons(row, ours):
 
 
 def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> str:
-    """The verdicts as Markdown: how many of each, then a table, ACC first, sets in order."""
+    """The verdicts as Markdown: how many of each, a table, and what there is no result for."""
     verdicts = [row["verdict"] or "no result here" for row in rows]
     counts = [
         f"{kind}: {verdicts.count(kind)}"
@@ -201,10 +201,15 @@ def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str,
     ]
     head = ("Data set", "Method", "Score", "Published", "Best", "Mean ± sd", "Lowest objective",
             "Verdict", "Reason")  # fmt: skip
-    lines = [f"Of {len(rows)} published numbers: {', '.join(counts)}.", ""]
-    lines += [_line(head), _line(["---"] * 3 + ["---:"] * 4 + ["---"] * 2)]
-    for score in SCORES:
-        lines += [_line(_cells(row)) for row in rows if row["score"] == score]
+    parts = [f"Of {len(rows)} published numbers: {', '.join(counts)}."]
+    there = [row for row in rows if row["verdict"]]
+    if there:
+        parts.append(_rows(head, there))
+    if len(there) < len(rows):
+        missing = [row for row in rows if not row["verdict"]]
+        folded = _rows(head[:4], missing)
+        told = f"{len(missing)} published numbers without a result here"
+        parts.append(f"<details>\n<summary>{told}</summary>\n\n{folded}\n\n</details>")
     notes = [
         "Percent. Published and *best*: the best run as chosen by the test labels. In brackets: "
         "95 % bootstrap interval over the test images.",
@@ -214,7 +219,15 @@ def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str,
     ]
     if table["profile"] == "smoke":
         notes.insert(0, "Profile smoke: a check that everything runs, on a few images; no result.")
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
+def _rows(head, rows):
+    """A table in Markdown, ACC first."""
+    align = ["---"] * 3 + ["---:"] * 4 + ["---"] * 2
+    lines = [_line(head), _line(align[: len(head)])]
+    lines += [_line(_cells(row)[: len(head)]) for s in SCORES for row in rows if row["score"] == s]
+    return "\n".join(lines)
 
 
 def _line(cells):

@@ -120,6 +120,14 @@ def test_a_value_of_other_images_is_compared_under_both_names(measured):
     )
     text = evidence.reproduction_markdown(verdicts, table)
     assert lines(text, "| full (part) |", "| lower |") and lines(text, "- Profile smoke")
+    assert "<details>" not in text
+    gone = evidence.reproduction_markdown(
+        evidence.reproduction(table, published | {"sets": full | {"gone": {"ae": {"NMI": 3}}}}),
+        table,
+    )
+    assert (
+        lines(gone, "| gone | AE + K-means | NMI | 3 |") and "1 published numbers without" in gone
+    )
     assert text.startswith(
         "Of 1 published numbers: reproduced: 0, better: 0, lower: 1, no result here: 0."
     )
