@@ -21,7 +21,7 @@ _PUBLIC = {
     "load_dataset": "datasets",
     "load_images": "datasets",
 }
-_MODULES = ("config", "datasets", "metrics", "paths", "plots", "results", "warp")
+_MODULES = ("config", "datasets", "metrics", "paths", "plots", "results", "selection", "warp")
 __all__ = sorted([*_PUBLIC, "metrics", "plots"])
 
 

@@ -1,4 +1,7 @@
-"""Command line of the package: ``python -m stkm run NOTEBOOK -p name=value``, and ``check``."""
+"""Command line of the package: ``python -m stkm run NOTEBOOK -p name=value``, ``check``, ``site``.
+
+``run`` executes a notebook, ``check`` reads params.yaml, ``site`` writes pages of what was made.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import sys
 EPILOG = """\
 exit codes:
   0  the notebook ran, its executed copy's path is printed; or the check found nothing
-  1  a cell of the notebook failed (the end of its traceback is shown)
+  1  a cell of the notebook failed (the end of its traceback is shown); or there is nothing to show
   2  a wrong argument or a mistake in params.yaml; nothing has run
 
 examples:
   python -m stkm run quickstart
   python -m stkm run cluster -p dataset=mnist5k -p method=st
   python -m stkm check
+  python -m stkm site
 """
 
 CHECKED = "params.yaml is well formed\n"
@@ -23,7 +27,10 @@ CHECKED = "params.yaml is well formed\n"
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="python -m stkm", description=__doc__, epilog=EPILOG, formatter_class=raw
+        prog="python -m stkm",
+        description=__doc__.splitlines()[0],
+        epilog=EPILOG,
+        formatter_class=raw,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -51,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--stamp", metavar="FILE", help="write this file, always the same, if all is well"
     )
+    commands.add_parser(
+        "site",
+        help="write the executed notebooks and tables as pages",
+        description="Write site/index.html and a page for each executed notebook and table. "
+        "The pages need no network.",
+    )
     return parser
 
 
@@ -72,6 +85,19 @@ def _check(stamp: str | None) -> None:
             )
     if stamp:
         results.write_text(stamp, CHECKED)
+
+
+def _site() -> int:
+    """Write the pages of what is there; returns the exit code."""
+    from stkm import paths, site
+
+    try:
+        pages = site.build()
+    except ValueError as error:
+        print(f"stkm: {error}", file=sys.stderr)
+        return 1
+    print(f"{len(pages)} pages; begin with {paths.SITE / 'index.html'}")
+    return 0
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
@@ -99,6 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.command == "check":
             _check(arguments.stamp)
+        elif arguments.command == "site":
+            return _site()
         else:
             print(notebook.run(arguments.notebook, values))
     except (notebook.ArgumentError, config.ConfigError) as error:

@@ -76,6 +76,17 @@ class Run:
     further_train: Count | None
     further_test: Count | None
     further_runs: Count
+    # theory, choice without labels, accuracy against distortion
+    theory_images: Annotated[int, 3]
+    theory_pairs: Annotated[int, 2]
+    theory_fit: Count
+    theory_points: Annotated[int, 2]
+    theory_epochs: Count
+    selection_images: Count | None
+    selection_repeats: Count
+    selection_values: Count | None
+    distortion_images: Count | None
+    distortion_values: Count | None
 
 
 @dataclass(frozen=True)
@@ -219,6 +230,8 @@ class Config:
         What the pipeline runs.
     ablation : tuple of str
         Those of the data sets on which the parts of the default mode are taken away, one by one.
+    selection, distortion : tuple of str
+        Those on which the choices without labels, and accuracy against distortion, are measured.
     deep : Deep
         What the deep methods run on.
     further : Further
@@ -235,6 +248,8 @@ class Config:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     ablation: tuple[str, ...]
+    selection: tuple[str, ...]
+    distortion: tuple[str, ...]
     deep: Deep
     further: Further
     seeds: Seeds
@@ -315,6 +330,7 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
     tree = _parse(path)
     keys = [f.name for f in dataclasses.fields(Config) if f.default is dataclasses.MISSING]
     keys[keys.index("method_blocks")] = "method"
+    lists = ("methods", "datasets", "ablation", "selection", "distortion")
     _check_keys(tree, keys, path.name)
     sections = {key: _mapping(tree[key], key) for key in ("profiles", "method")}
     _check_keys(sections["method"], METHODS, "method", kind="method")
@@ -328,8 +344,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
             f"decides, which says {written!r}: change the line, or unset STKM_PROFILE"
         )
     chosen = profile or asked or written
-    methods, datasets, ablation = (
-        _value(tuple[str, ...], tree[n], n) for n in ("methods", "datasets", "ablation")
+    methods, datasets, ablation, selection, distortion = (
+        _value(tuple[str, ...], tree[n], n) for n in lists
     )
     deep = _block(Deep, tree["deep"], "deep")
     further = _block(Further, tree["further"], "further")
@@ -346,6 +362,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         # a stage finds only what its own pipeline prepares
         (ablation, datasets, "data set of ablation"),
         (further.ablation, further.datasets, "data set of further.ablation"),
+        (selection, datasets, "data set of selection"),
+        (distortion, datasets, "data set of distortion"),
         (deep.datasets, datasets, "data set of deep"),
     ):
         for name in given:
@@ -365,6 +383,8 @@ def load(path: str | os.PathLike[str] | None = None, profile: str | None = None)
         datasets=datasets,
         methods=methods,
         ablation=ablation,
+        selection=selection,
+        distortion=distortion,
         deep=deep,
         further=further,
         seeds=_block(Seeds, tree["seeds"], "seeds"),

@@ -9,7 +9,8 @@ References
 ----------
 Kuhn (1955), "The Hungarian method for the assignment problem";
 Hubert and Arabie (1985), "Comparing partitions";
-Strehl and Ghosh (2002), "Cluster ensembles".
+Strehl and Ghosh (2002), "Cluster ensembles";
+Efron and Tibshirani (1993), "An Introduction to the Bootstrap".
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from numpy.typing import ArrayLike
 
 __all__ = [
     "Confusion",
+    "Interval",
     "ari",
+    "bootstrap_interval",
+    "chance",
     "chance_accuracy",
     "clustering_accuracy",
     "cluster_order",
     "confusion",
     "match_clusters",
     "nmi",
+    "paired_interval",
 ]
 
 
@@ -281,3 +286,216 @@ def ari(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     _counts(y_true, y_pred)
     true, pred = _encode(y_true, "y_true")[1], _encode(y_pred, "y_pred")[1]
     return float(adjusted_rand_score(true, pred))
+
+
+# ------------------------------------------------------------------ intervals
+
+
+class Interval(NamedTuple):
+    """A score, or a difference of two, with its interval from bootstrap samples."""
+
+    value: float
+    low: float
+    high: float
+
+
+def _acc_of(counts: np.ndarray) -> np.ndarray:
+    """ACC of tables (R, classes, clusters), (R,)."""
+    matched = [table[_assign(table)].sum() for table in counts]
+    return matched / counts.sum((1, 2))
+
+
+def _entropy(counts: np.ndarray) -> np.ndarray:
+    """Entropy of rows of counts (R, n), (R,)."""
+    p = counts / counts.sum(1, keepdims=True)
+    return -(p * np.log(np.where(p > 0, p, 1.0))).sum(1)
+
+
+def _nmi_of(counts: np.ndarray) -> np.ndarray:
+    """NMI of tables (R, classes, clusters), (R,)."""
+    classes, clusters = _entropy(counts.sum(2)), _entropy(counts.sum(1))
+    shared = classes + clusters - _entropy(counts.reshape(len(counts), -1))
+    both = classes + clusters
+    one_group = both < 1e-12
+    return np.where(one_group, 1.0, np.clip(2 * shared / np.where(one_group, 1.0, both), 0.0, 1.0))
+
+
+def _ari_of(counts: np.ndarray) -> np.ndarray:
+    """ARI of tables (R, classes, clusters), (R,)."""
+    parts = (
+        counts.reshape(len(counts), -1),
+        counts.sum(2),
+        counts.sum(1),
+        counts.sum((1, 2))[:, None],
+    )
+    together, by_class, by_cluster, pairs = ((n * (n - 1.0)).sum(1) / 2 for n in parts)
+    expected = by_class * by_cluster / np.maximum(pairs, 1.0)
+    most = (by_class + by_cluster) / 2
+    alike = most == expected
+    return np.where(alike, 1.0, (together - expected) / np.where(alike, 1.0, most - expected))
+
+
+_OF_TABLE = {"ACC": _acc_of, "NMI": _nmi_of, "ARI": _ari_of}
+
+
+def _check_bootstrap(score: str, n_resamples: int, level: float) -> None:
+    if score not in _OF_TABLE:
+        raise ValueError(f"score={score!r}: expected one of {', '.join(_OF_TABLE)}")
+    if not isinstance(n_resamples, (int, np.integer)) or n_resamples < 1:
+        raise ValueError(f"n_resamples={n_resamples!r}: expected an integer of at least 1")
+    if not 0 < level < 1:
+        raise ValueError(f"level={level!r}: expected a number between 0 and 1")
+
+
+def _samples(score: str, counts: np.ndarray, drawn: np.ndarray) -> tuple[float, np.ndarray]:
+    """A score of a table (classes, clusters) and of tables drawn from it, (R, ...), (R,).
+
+    Clusters keep their classes: to match them anew in each sample would lift the ACC of all.
+    """
+    if score != "ACC":
+        of_table = _OF_TABLE[score]
+        return float(of_table(counts[None])[0]), of_table(drawn)
+    rows, columns = _assign(counts)
+    n = counts.sum()
+    return float(counts[rows, columns].sum() / n), drawn[:, rows, columns].sum(1) / n
+
+
+def _interval(value: float, values: np.ndarray, level: float, lowest: float = -1.0) -> Interval:
+    """Percentiles of the samples, moved by what their mean is off.
+
+    A sample leaves images out, which makes its NMI larger.
+    """
+    ends = np.quantile(values, [(1 - level) / 2, (1 + level) / 2]) - (values.mean() - value)
+    low, high = np.clip(ends, lowest, 1.0)
+    return Interval(value, float(low), float(high))
+
+
+def bootstrap_interval(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    score: str = "ACC",
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> Interval:
+    """Return a score of one labelling with its bootstrap interval over the images.
+
+    It tells what other test images of the same kind would have given, for clusters that stay as
+    they are, and keep the class that each is matched with; what another fit would have given is the
+    spread over runs.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        As in :func:`clustering_accuracy`.
+    score : 'ACC', 'NMI' or 'ARI'
+    n_resamples : samples of N images, drawn with replacement
+    level : share of the samples inside the interval
+    random_state : seed of the samples
+
+    Raises
+    ------
+    ValueError
+        As in :func:`clustering_accuracy`, and for another score, number or level.
+    """
+    _check_bootstrap(score, n_resamples, level)
+    counts = _counts(y_true, y_pred).counts
+    rng = np.random.default_rng(random_state)
+    n = int(counts.sum())
+    # drawing images is drawing cells of the table
+    drawn = rng.multinomial(n, counts.ravel() / n, size=n_resamples)
+    drawn = drawn.reshape(n_resamples, *counts.shape)
+    return _interval(*_samples(score, counts, drawn), level, lowest=-1.0 if score == "ARI" else 0.0)
+
+
+def paired_interval(
+    y_true: ArrayLike,
+    y_first: ArrayLike,
+    y_second: ArrayLike,
+    score: str = "ACC",
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> Interval:
+    """Return the score of a first labelling minus that of a second, and its bootstrap interval.
+
+    Both are scored on the same images in each sample, so what makes images easy for both cancels:
+    two methods whose own intervals overlap may differ clearly.  An interval that holds 0 does not
+    tell them apart.
+
+    Parameters
+    ----------
+    y_true, y_first, y_second : array-like, shape (N,)
+        Class and both clusters of each image.
+    score, n_resamples, level, random_state
+        As in :func:`bootstrap_interval`.
+
+    Raises
+    ------
+    ValueError
+        As in :func:`bootstrap_interval`.
+    """
+    _check_bootstrap(score, n_resamples, level)
+    for labels in (y_first, y_second):
+        _counts(y_true, labels)
+    codes = [_encode(y, name)[1] for y, name in ((y_true, "y_true"), (y_first, "y_first"),
+                                                 (y_second, "y_second"))]  # fmt: skip
+    shape = [int(code.max()) + 1 for code in codes]
+    cells, counts = np.unique(np.ravel_multi_index(codes, shape), return_counts=True)
+    true, first, second = np.unravel_index(cells, shape)
+
+    rng = np.random.default_rng(random_state)
+    n = int(counts.sum())
+    drawn = rng.multinomial(n, counts / n, size=n_resamples)
+    scored = []
+    for clusters in (first, second):
+        place = np.zeros((len(cells), shape[0], int(clusters.max()) + 1), np.int64)
+        place[np.arange(len(cells)), true, clusters] = 1
+        whole, samples = np.tensordot(counts, place, 1), np.tensordot(drawn, place, 1)
+        scored.append(_samples(score, whole, samples))
+    # equal scores differ by nothing, not by a rounding error
+    value, values = (np.round(a - b, 12) for a, b in zip(*scored, strict=True))
+    return _interval(float(value), values, level)
+
+
+def chance(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    score: str = "ACC",
+    *,
+    n_best: int = 10,
+    n_draws: int = 500,
+    random_state: int = 0,
+) -> tuple[float, float]:
+    """Return what random labels score that have clusters of the same sizes: mean, best of n.
+
+    The second is the expected best of ``n_best`` such labellings, for comparison with a best run.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, shape (N,)
+        As in :func:`clustering_accuracy`; of ``y_pred`` the sizes of the clusters alone count.
+    score : 'ACC', 'NMI' or 'ARI'
+    n_best : at least 1
+    n_draws : labellings drawn, at least ``n_best``
+    random_state : seed of the draws
+
+    Raises
+    ------
+    ValueError
+        As in :func:`bootstrap_interval`, and for ``n_best`` out of range.
+    """
+    _check_bootstrap(score, n_draws, 0.5)
+    if not 1 <= n_best <= n_draws:
+        raise ValueError(f"n_best={n_best!r}: expected 1 to n_draws={n_draws}")
+    shape = _counts(y_true, y_pred).counts.shape
+    true, pred = _encode(y_true, "y_true")[1], _encode(y_pred, "y_pred")[1]
+    rng = np.random.default_rng(random_state)
+    cells = np.array([true * shape[1] + rng.permutation(pred) for _ in range(n_draws)])
+    tables = [np.bincount(c, minlength=shape[0] * shape[1]).reshape(shape) for c in cells]
+    values = np.sort(_OF_TABLE[score](np.array(tables)))
+    # the share of samples of n_best draws whose best is at most the i-th value is (i / n)^n_best
+    below = (np.arange(n_draws + 1) / n_draws) ** n_best
+    return float(values.mean()), float(values @ np.diff(below))

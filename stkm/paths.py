@@ -33,6 +33,7 @@ __all__ = [
     "ROOT",
     "DEEP",
     "RUNS",
+    "SITE",
     "TABLES",
     "atomic_path",
     "find_root",
@@ -129,6 +130,7 @@ NOTEBOOKS = ROOT / "notebooks"
 EXECUTED = NOTEBOOKS / "executed"
 FIGURES = ROOT / "figures"
 TABLES = FIGURES / "tables"
+SITE = ROOT / "site"
 PARAMS = ROOT / "params.yaml"
 
 

@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.ndimage import distance_transform_edt
 
 from stkm import paths
 
@@ -30,10 +31,12 @@ __all__ = [
     "WIDTH",
     "centroids",
     "confusion",
+    "criterion",
     "curve",
     "embedding",
     "image",
     "mosaic",
+    "regions",
     "save",
     "signed",
     "use_style",
@@ -307,4 +310,90 @@ def embedding(
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.07)
     ax.spines[:].set(visible=True, color="#BBBBBB")
+    return ax
+
+
+def criterion(
+    settings: Sequence[dict[str, Any]],
+    values: Sequence[Sequence[float]],
+    *,
+    winner: int,
+    label: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a criterion of several settings: a circle a repeat, a line through the means.
+
+    Where the settings differ in one number alone it is the horizontal axis, else every setting
+    has a place of its own. The winner's mean is filled.
+
+    Parameters
+    ----------
+    settings : sequence of dict
+        Parameters of each setting.
+    values : sequence of sequences of float
+        One number a repeat, for each setting.
+    winner : int
+        Index of the setting that won.
+    """
+    ax = plt.gca() if ax is None else ax
+    varied = [name for name in settings[0] if len({repr(s.get(name)) for s in settings}) > 1]
+    x, means = list(range(len(settings))), [float(np.mean(v)) for v in values]
+    numbers = [settings[i].get(varied[0]) for i in x] if len(varied) == 1 else []
+    if numbers and all(isinstance(v, (int, float)) and v > 0 for v in numbers):
+        x = numbers
+        ax.set_xlabel(varied[0])
+        if max(x) > 12 * min(x):
+            ax.set_xscale("log")
+        elif all(isinstance(v, int) for v in x):
+            ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+        ax.plot(*np.array(sorted(zip(x, means, strict=True))).T, color=COLOURS[7], linewidth=1)
+    else:
+        words = [", ".join(f"{n} {s.get(n)}" for n in varied) or "one setting" for s in settings]
+        ax.set_xticks(x, words, rotation=45, ha="right", rotation_mode="anchor", fontsize=7)
+    for place, own in zip(x, values, strict=True):
+        ax.plot([place] * len(own), own, "o", color=COLOURS[7], markerfacecolor="none", alpha=0.6)
+    ax.plot(x, means, "_", color=COLOURS[7], markersize=12, markeredgewidth=2)
+    ax.plot([x[winner]], [means[winner]], "D", color=COLOURS[3], markersize=6, label="winner")
+    ax.set_ylabel(label)
+    ax.legend(frameon=False)
+    return ax
+
+
+def regions(
+    labels: np.ndarray,
+    axis: np.ndarray,
+    names: Sequence[str] = (),
+    *,
+    title: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw which cluster owns each point of a plane: a colour, its name and lines between them.
+
+    Parameters
+    ----------
+    labels : ndarray of int, (side, side)
+        Rows are the second coordinate, upwards.
+    axis : ndarray, (side,)
+        Coordinates of rows and columns, evenly spaced.
+    names : sequence of str
+        Name of each cluster; its number by default.
+    """
+    ax = plt.gca() if ax is None else ax
+    half = (axis[1] - axis[0]) / 2
+    extent = (axis[0] - half, axis[-1] + half) * 2
+    colours = np.array([mpl.colors.to_rgb(c) for c in COLOURS])[labels % len(COLOURS)]
+    ax.imshow(0.5 + 0.5 * colours, origin="lower", extent=extent)  # paler: the names are read
+    for k in np.unique(labels):
+        inside = (labels == k).astype(float)
+        if inside.min() < inside.max():
+            ax.contour(axis, axis, inside, [0.5], colors="black", linewidths=0.6)
+        if inside.mean() > 0.01:  # the deepest point of a region: its middle may lie outside
+            depth = distance_transform_edt(np.pad(inside, 1))[1:-1, 1:-1]
+            r, c = np.unravel_index(depth.argmax(), depth.shape)
+            ax.annotate(names[k] if len(names) else str(k), (axis[c], axis[r]), (0, 9),
+                        textcoords="offset points", ha="center", va="center", fontsize=9,
+                        fontweight="bold")  # fmt: skip
+    ax.plot([0, 1, 0], [0, 0, 1], "o", color="black", markerfacecolor="white")
+    ax.set_title(title)
+    ax.set(xlim=extent[:2], ylim=extent[2:], xticks=[0, 1], yticks=[0, 1])
     return ax

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from stkm.config import METHODS
+from stkm.evidence import DASH, SCORES
 from stkm.results import read_json, write_text
 
 __all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
 
-SCORES = ("ACC", "NMI", "ARI")
-DASH = "—"
+TIED, BELOW = "≈", "†"
 HEADER = ("Data set", "Method", "Runs", "Mean ± sd", "Lowest objective", "Best", "Published")
 BOUNDS = ("Chance", "Ceiling")
 
@@ -67,6 +67,7 @@ def build(
     records: Mapping[tuple[str, str], Record | None],
     published: Mapping[str, Any],
     profile: str,
+    evidence: Mapping[tuple[str, str], Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """Return the table as JSON-ready values, scores in percent.
 
@@ -80,13 +81,16 @@ def build(
         comparison, marked by the words), ``source`` and ``kind``.
     profile : str
         Name of the profile, for the note on a check run.
+    evidence : dict, optional
+        Answer of :func:`stkm.evidence.measure`: adds intervals, marks and chance.
 
     Returns
     -------
     dict
         ``rows`` (dataset, method, score, n_runs, mean, sd, of_lowest_objective,
-        best, published, and for ACC chance and ceiling, those of the set),
-        ``sets`` (what was fitted and scored), ``notes``, ``profile``.
+        best, published, and for ACC chance and ceiling, those of the set; with evidence
+        what :func:`stkm.evidence.measure` has of it), ``sets`` (what was fitted and
+        scored), ``notes``, ``profile``.
 
     Raises
     ------
@@ -106,13 +110,15 @@ def build(
             row["published"] = _published(published, dataset, method, score)
             if score == SCORES[0]:
                 row |= _bounds(records, dataset)
+            known = (evidence or {}).get((dataset, method), {}).get(score, {})
+            row |= {key: value for key, value in known.items() if key != "value"}
             rows.append(row)
     sets = _sets(records)
     return {
         "profile": profile,
         "rows": rows,
         "sets": sets,
-        "notes": _notes(records, sets, published, profile),
+        "notes": _notes(records, sets, published, profile, bool(evidence)),
     }
 
 
@@ -142,7 +148,9 @@ def _sets(records: Mapping[tuple[str, str], Record | None]) -> dict[str, dict[st
     return sets
 
 
-def _notes(records: Mapping, sets: Mapping, published: Mapping, profile: str) -> list[str]:
+def _notes(
+    records: Mapping, sets: Mapping, published: Mapping, profile: str, evidence: bool
+) -> list[str]:
     """Return the sentences below the table."""
     notes = []
     if profile == "smoke":
@@ -165,10 +173,17 @@ def _notes(records: Mapping, sets: Mapping, published: Mapping, profile: str) ->
         "Percent. Mean and standard deviation over the runs; the run of lowest objective, chosen "
         "without labels; the best run, chosen by the test labels."
     )
+    chance = "Chance: ACC of random labels, clusters matched with classes as always"
+    if evidence:
+        notes.append(
+            f"In brackets: 95 % bootstrap interval over the test images. {TIED}: not "
+            "distinguishable from the set's highest run of lowest objective, by the paired "
+            f"interval of their difference. {BELOW}: below chance."
+        )
+        chance += ", for clusters of the same sizes: mean; best of as many as there are runs"
     notes.append(
-        "Chance: ACC of random labels, clusters matched with classes as always. Ceiling: nearest "
-        "of one template a class, fitted with the training labels by the default mode's model; "
-        "for orientation, no method sees labels."
+        f"{chance}. Ceiling: nearest of one template a class, fitted with the training labels by "
+        "the default mode's model; for orientation, no method sees labels."
     )
     notes.append(f"Published: {published['kind']}. {published['source']}.")
     return notes
@@ -188,17 +203,41 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     value = DASH if given is None else f"{given['value']:g}"
     if given and given["of"]:
         value = f"({given['of']}: {value})"
-    bounds = [_number(row[key]) for key in map(str.lower, BOUNDS) if key in row]
     return [
         row["dataset"],
         METHODS[row["method"]].title,
         DASH if row["n_runs"] is None else str(row["n_runs"]),
-        _number(row["mean"]) + spread,
-        _number(row["of_lowest_objective"]),
-        _number(row["best"]),
+        _number(row["mean"]) + spread + _below(row, "mean", "chance"),
+        _number(row["of_lowest_objective"]) + _known(row),
+        _number(row["best"]) + _below(row, "best", "chance_best"),
         value,
-        *bounds,
+        *_bound_cells(row),
     ]
+
+
+def _below(row: Mapping[str, Any], key: str, chance: str) -> str:
+    """Return the mark of a number below that of random labels, as far as decimals show it."""
+    known = row.get("chance_best") is not None and row[key] is not None
+    return f" {BELOW}" if known and row[key] < row[chance] - 0.05 else ""
+
+
+def _known(row: Mapping[str, Any]) -> str:
+    """Return the interval of the run of lowest objective and its marks."""
+    if row.get("interval") is None:
+        return ""
+    own = row["method"] == row["leader"]
+    tied = f" {TIED}" if row["tied"] and not own else ""
+    low, high = row["interval"]
+    return f" [{low:.1f}, {high:.1f}]{tied}{_below(row, 'of_lowest_objective', 'chance')}"
+
+
+def _bound_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return chance and ceiling, which the ACC alone has."""
+    if "ceiling" not in row:
+        return []
+    best = row.get("chance_best")
+    top = "" if best is None else f"; {best:.1f}"
+    return [_number(row["chance"]) + top, _number(row["ceiling"])]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -220,7 +259,8 @@ def markdown(table: Mapping[str, Any]) -> str:
 
 
 _TEX = {"\\": r"\textbackslash{}", "_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$",
-        "{": r"\{", "}": r"\}", "±": r"$\pm$", DASH: "---"}  # fmt: skip
+        "{": r"\{", "}": r"\}", "±": r"$\pm$", DASH: "---",
+        TIED: r"$\approx$", BELOW: r"\dag{}"}  # fmt: skip
 
 
 def _tex(text: str) -> str:

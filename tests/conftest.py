@@ -24,7 +24,7 @@ settings.load_profile("stkm")
 
 # What is made, not written: neither source nor wanted in a copy.
 MADE = (".git .venv .cache .dvc/cache .dvc/tmp data/raw data/prepared data/runs "
-        "notebooks/executed build dist").split()  # fmt: skip
+        "notebooks/executed data/drawn data/deep site build dist").split()  # fmt: skip
 CACHES = {"__pycache__", ".pytest_cache", ".hypothesis", ".ruff_cache", ".ipynb_checkpoints"}
 
 

@@ -4,18 +4,23 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+import scipy.stats
 import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stkm import metrics
 from stkm.metrics import (
     ari,
+    bootstrap_interval,
+    chance,
     chance_accuracy,
     cluster_order,
     clustering_accuracy,
     confusion,
     match_clusters,
     nmi,
+    paired_interval,
 )
 
 SCORES = [clustering_accuracy, nmi, ari]
@@ -177,3 +182,100 @@ def test_chance_of_few_images_and_many_classes_is_far_above_one_in_k():
 def test_chance_rejects_counts_below_one(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         chance_accuracy([0, 1], **{"n_clusters": 2, **wrong})
+
+
+# ------------------------------------------------------------------ intervals
+
+
+@given(pairs)
+def test_scores_of_a_table_are_those_of_its_labels(pair):
+    counts = confusion(*pair).counts
+    for name, function in zip(("ACC", "NMI", "ARI"), SCORES, strict=True):
+        assert metrics._OF_TABLE[name](counts[None])[0] == pytest.approx(function(*pair), abs=1e-12)
+
+
+def test_the_interval_of_an_accuracy_is_that_of_a_share():
+    """With two clusters that keep their match, ACC is a binomial share."""
+    truth = np.repeat([0, 1], 500)
+    found = np.where(np.arange(1000) % 5, truth, 1 - truth)  # 80 % right
+    value, low, high = bootstrap_interval(truth, found, n_resamples=4000)
+    half = 1.96 * np.sqrt(0.8 * 0.2 / 1000)
+    assert value == 0.8
+    assert (low, high) == pytest.approx((0.8 - half, 0.8 + half), abs=0.002)
+    again = bootstrap_interval(truth, found, n_resamples=4000)
+    assert again == (value, low, high)
+    assert bootstrap_interval(truth, truth) == (1, 1, 1)
+    narrow = bootstrap_interval(truth, found, level=0.5)
+    assert low < narrow.low < narrow.high < high
+
+
+def test_a_bootstrap_of_the_images_themselves_gives_the_same():
+    """scipy's, of images one by one; ARI, whose samples have no bias to speak of."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(3, size=120)
+    found = np.where(rng.random(120) < 0.7, truth, rng.integers(4, size=120))
+    direct = scipy.stats.bootstrap(
+        (truth, found), ari, paired=True, vectorized=False, n_resamples=500, method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    made = bootstrap_interval(truth, found, "ARI")
+    assert (made.low, made.high) == pytest.approx((direct.low, direct.high), abs=0.03)
+    for name, function in zip(("ACC", "NMI", "ARI"), SCORES, strict=True):
+        assert bootstrap_interval(truth, found, name).value == pytest.approx(function(truth, found))
+
+
+def test_the_interval_is_about_the_value_where_samples_are_biased():
+    """Random labels: NMI of a sample is larger than that of all, which no image is to blame for."""
+    rng = np.random.default_rng(1)
+    truth, found = rng.integers(10, size=(2, 300))
+    value, low, high = bootstrap_interval(truth, found, "NMI")
+    assert low <= value <= high
+
+
+def test_pairs_tell_apart_what_single_intervals_do_not():
+    truth = np.arange(400) % 2
+    wrong = np.arange(400) < 100
+    first = np.where(wrong, 1 - truth, truth)
+    second = np.where(wrong | (np.arange(400) >= 388), 1 - truth, truth)  # 12 more are wrong
+    gap = paired_interval(truth, first, second)
+    assert gap.value == pytest.approx(12 / 400) and 0 < gap.low < gap.value < gap.high
+    one, other = (bootstrap_interval(truth, y) for y in (first, second))
+    assert one.low < other.high
+    assert paired_interval(truth, second, first).value == pytest.approx(-gap.value)
+    assert paired_interval(truth, first, first, "NMI") == (0, 0, 0)
+    # names of clusters make no difference
+    assert paired_interval(truth, np.array(["a", "b"])[first], second + 7) == gap
+
+
+def test_chance_of_clusters_of_the_same_sizes():
+    # 2 images of either class in clusters of 2: the table is [[2, 0], [0, 2]] or its mirror image
+    # with probability 2/6, else [[1, 1], [1, 1]]: ACC 1 or 1/2
+    mean, best = chance([0, 0, 1, 1], [5, 5, 6, 6], n_draws=5000, n_best=3)
+    assert mean == pytest.approx(1 / 3 + 2 / 3 / 2, abs=0.02)
+    assert best == pytest.approx(1 - (2 / 3) ** 3 / 2, abs=0.02)
+    assert chance([0, 0, 1], [1, 1, 1])[0] == pytest.approx(2 / 3)  # one cluster has no choice
+    assert chance([0, 0, 1, 1], [0, 1, 0, 1], "ARI", n_draws=5000)[0] == pytest.approx(0, abs=0.03)
+    y = np.arange(200) % 10
+    assert chance(y, y, n_draws=200)[0] == pytest.approx(chance_accuracy(y, 10), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"score": "F1"}, "score='F1': expected one of ACC, NMI, ARI"),
+        ({"n_resamples": 0}, "n_resamples=0"),
+        ({"level": 1.0}, "level=1.0"),
+    ],
+)
+def test_bad_options_of_an_interval(options, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_interval([0, 1], [0, 1], **options)
+    with pytest.raises(ValueError, match=message):
+        paired_interval([0, 1], [0, 1], [1, 1], **options)
+
+
+def test_labels_of_other_images_have_no_pairs():
+    with pytest.raises(ValueError, match="same images"):
+        paired_interval([0, 1], [0, 1], [0, 1, 1])
+    with pytest.raises(ValueError, match="n_best=0"):
+        chance([0, 1], [0, 1], n_best=0)

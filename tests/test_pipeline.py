@@ -61,6 +61,14 @@ def test_everything_is_made(smoke_project):
     table = json.loads(files["figures/tables/table1.json"])
     assert table["profile"] == "smoke" and len(table["rows"]) == 3 * 2 * 4
     assert all(0 < row["mean"] <= 100 and row["n_runs"] == 2 for row in table["rows"])
+    pictures = [name for name in files if name.startswith("figures/") and name.endswith(".png")]
+    assert len(pictures) == 1 + 2 * 5  # and what each of them shows, in numbers
+    assert all(json.loads(files[name.replace(".png", ".json")]) for name in pictures)
+    verdicts = json.loads(files["figures/tables/reproduction.json"])
+    assert len(verdicts) > 100 and {v["verdict"] for v in verdicts} - {None}
+    pages = {path.stem for path in (smoke_project / "site").glob("*.html")}
+    books = {path.stem for path in (smoke_project / "notebooks" / "executed").glob("*.ipynb")}
+    assert pages >= books | {"index", "table-table1", "table-reproduction", "table-datasets"}
 
 
 def test_wall_times_are_kept_apart(smoke_project):

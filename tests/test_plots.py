@@ -45,11 +45,13 @@ def draw_all(axes):
         plots.curve([0, 1, 2], [3, 2, 1], label="objective", xlabel="pass", ax=axes[5]),
         plots.confusion(table.counts, "abcd", table.clusters.tolist(), ax=axes[6]),
         plots.embedding(points, labels, "abcd", title="plane", ax=axes[7]),
+        plots.criterion([{"k": 2}, {"k": 3}], [[1, 2], [3, 4]], winner=1, label="c", ax=axes[8]),
+        plots.regions(labels.reshape(5, 8)[:, :5], np.linspace(0, 1, 5), "abcd", ax=axes[9]),
     ]
 
 
 def test_every_function_draws_on_the_given_axes_and_returns_them():
-    fig, axes = plt.subplots(2, 4)
+    fig, axes = plt.subplots(2, 5)
     assert draw_all(axes.flat) == list(axes.flat)
     assert plt.get_fignums() == [fig.number]  # nothing else was opened
 

@@ -13,7 +13,7 @@ import yaml
 from conftest import CACHES, MADE, ROOT
 
 import stkm
-from stkm import executed
+from stkm import executed, site
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PIPELINES = [ROOT / folder / "dvc.yaml" for folder in (".", "notebooks", "data")]
@@ -33,9 +33,9 @@ datasets.letters datasets.photographs datasets.audio datasets.speech datasets.re
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation checkpoint blocks warp resolution solvers devices prior align adam lloyd search learning
 progress init fitting cluster minibatch launch
-ceiling timing scaling parallel experiment ablation methods plots tables
+ceiling timing theory scaling parallel experiment ablation methods plots selection evidence tables
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
-kernel executed notebook __main__
+kernel executed notebook site __main__
 """.split()
 
 # Why a stage leaves out a module that its notebook imports stands in dvc.yaml.
@@ -263,15 +263,35 @@ def readme():
     return (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_figure_has_a_row_in_the_map():
-    rows = [line for line in readme().splitlines() if line.startswith("|")]
-    outs = [names(out) for stage in STAGES.values() for out in stage.get("outs", [])]
-    figures = {Path(out).name for out in outs if out.startswith("figures/")}
-    kinds = {re.sub(r"-\$\{item\.dataset\}", "", Path(name).stem) for name in figures}
-    kinds |= {p.stem.split("-")[0] for p in (ROOT / "figures").rglob("*") if p.is_file()}
-    assert {"transformations", "centroids", "tsne", "table1"} <= kinds
-    for kind in kinds:
-        assert any(f"{kind}" in row and ".ipynb" in row for row in rows), f"no row for {kind}"
+ROWS = site.map_rows(readme())
+ROW_NAMES = {name for row in ROWS for name in row["figures"]}
+OUTS = [names(out) for stage in STAGES.values() for out in stage.get("outs", [])]
+# names of figures and tables as the map has them: what hangs on the data set is `<set>`
+MADE_NAMES = {
+    Path(out).stem.replace("${item.dataset}", "<set>") for out in OUTS if out.startswith("figures/")
+}
+
+
+def test_every_figure_has_a_row_in_the_map_and_every_row_a_figure():
+    assert {"transformations", "centroids-<set>", "tsne-<set>", "table1"} <= MADE_NAMES
+    assert sorted(ROW_NAMES) == sorted(MADE_NAMES)
+    for row in ROWS:
+        assert row["sources"] and row["made_by"], row
+        assert all((ROOT / "notebooks" / f"{name}.ipynb").is_file() for name in row["sources"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "figures").rglob("*.*")), ids=lambda p: p.name)
+def test_a_file_in_figures_belongs_to_a_row(path):
+    patterns = [re.escape(name).replace("<set>", r"\w+") for name in ROW_NAMES]
+    assert any(re.fullmatch(pattern, path.stem) for pattern in patterns)
+
+
+def test_every_picture_has_a_twin_with_its_numbers():
+    pictures = [out for out in OUTS if out.startswith("figures/") and out.endswith(".png")]
+    assert len(pictures) > 10
+    for picture in pictures:
+        assert picture.removesuffix(".png") + ".json" in OUTS, picture
+        assert picture.removesuffix(".png") + ".pdf" in OUTS, picture
 
 
 def test_the_readme_links_to_files_that_are_there_or_made():

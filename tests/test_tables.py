@@ -137,7 +137,7 @@ def test_chance_and_ceiling_of_the_set_stand_beside_every_accuracy(table):
     for method in ("kmeans", "st"):
         found = row(table, "own", method)
         assert (found["chance"], found["ceiling"]) == pytest.approx((14.3, 97.8))
-    assert "chance" not in row(table, "own", "st", "NMI")
+    assert "ceiling" not in row(table, "own", "st", "NMI")
     part = row(table, "part", "kmeans")
     assert part["chance"] == pytest.approx(14.3) and part["ceiling"] is None
     text = tables.markdown(table)
