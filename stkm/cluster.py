@@ -434,6 +434,7 @@ class STKMeans(_WarpKMeans):
     image_shape : (H, W) or (H, W, C) when images come flat
     batch_size : images aligned at a time; one length, so one compiled program
     random_state : int, RandomState or None
+    verbose : 0; 1 prints a line a pass; a callable gets each entry of the history as it comes
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from . import init as _init
 from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
-from .learning import Lesson
+from .learning import ROUNDS, Lesson
 from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
 from .search import refined_objective, swaps
@@ -124,6 +124,13 @@ class Model:
         return SWAPS_PER_CLUSTER * k if given == "auto" else given
 
     @property
+    def most_steps(self):
+        """Entries that `report` and `tell` get at most: what a progress bar runs to."""
+        learned = self.params["prior"] == "learned"
+        search = self.n_init * (SEARCH_PASSES + self.n_swaps)
+        return search + self.params["max_iter"] + learned * (2 * ROUNDS + self.n_swaps)
+
+    @property
     def stride(self):
         """Pixels of the error in early passes: every second of a larger, low-passed frame."""
         fine = self.smoothing < MIN_SMOOTHING or min(self.warp.shape) < MIN_SIDE
@@ -157,9 +164,16 @@ class Model:
             **options,
         )
 
+    def tell(self, entry):
+        """Hand an entry to a callable ``verbose``; the swaps of a search print no line."""
+        if callable(self.params["verbose"]):
+            self.params["verbose"](entry)
+
     def report(self, entry):
-        """One line a pass where ``verbose`` is set."""
-        if self.params["verbose"]:
+        """One line a pass where ``verbose`` is set; a callable gets the entry instead."""
+        if callable(self.params["verbose"]):
+            self.params["verbose"](entry)
+        elif self.params["verbose"]:
             if "accepted" in entry:
                 end = "kept" if entry["accepted"] else "not kept"
             else:
@@ -354,6 +368,7 @@ def _search_once(model, matcher, w, run, rng, history):
         rng=rng,
         history=log,
         n_candidates=p["n_candidates"],
+        callback=model.tell,
     )
     value = refined_objective(matcher, state, w, p["n_candidates"])
     log.append({"stage": "searched", "objective": value})

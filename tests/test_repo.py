@@ -32,7 +32,7 @@ datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datas
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation warp solvers prior align adam lloyd search learning init fitting cluster
-ceiling timing parallel experiment ablation methods plots tables
+ceiling timing parallel experiment ablation methods plots tables report export
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
 kernel executed notebook __main__
 """.split()
