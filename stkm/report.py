@@ -26,6 +26,7 @@ from stkm import plots
 __all__ = ["Grouping", "render"]
 
 NEAREST, FARTHEST, UNSURE = 12, 6, 12  # pictures shown of each cluster, and between clusters
+PAGE = 3.9  # inches of a diagram: text of 8 points stays readable on a narrow screen
 
 
 class Grouping(NamedTuple):
@@ -65,7 +66,7 @@ class Grouping(NamedTuple):
                 f"images have values from {images.min():g} to {images.max():g}, not 0 to 1: "
                 "divide 8-bit images by 255 before the fit"
             )
-        return cls(km, images, names, km.transform(images), km.align(images), negative)
+        return cls(km, images, names, np.asarray(km.transform(images)), km.align(images), negative)
 
     @property
     def labels(self):
@@ -219,15 +220,19 @@ def _figures(g: Grouping) -> dict[str, str]:
                 names=[str(k) for k in a.labels[some]],
                 ax=ax,
             ),
-            5,
-            0.3 + 0.92 * tall * len(some),
+            PAGE,
+            0.3 + PAGE / 5.4 * tall * len(some),
         ),
-        "distances": _drawn(lambda ax: plots.distances(g.distances, ax=ax), 6, 2.8),
-        "history": _drawn(lambda ax: plots.history(km.history_, ax=ax), 6, 2.8),
+        "distances": _drawn(
+            lambda ax: plots.distances(g.distances, ax=ax), max(PAGE, 0.3 * len(groups)), 2.6
+        ),
+        "history": _drawn(lambda ax: plots.history(km.history_, ax=ax), PAGE, 2.6),
     }
     if km.prior_ is not None:
         modes = km.mode_images(n_modes=1)[0]
         found["modes"] = _drawn(
-            lambda ax: plots.deformation_modes(modes, ax=ax), 5, 0.3 + 0.92 * tall * len(groups)
+            lambda ax: plots.deformation_modes(modes, ax=ax),
+            PAGE,
+            0.3 + PAGE / 5.4 * tall * len(groups),
         )
     return found
