@@ -7,6 +7,7 @@ affine maps. With the identity as the only warp it is scikit-learn's `KMeans`.
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 
 import numpy as np
 from scipy.special import softmax
@@ -252,6 +253,57 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         shaded[:, :used] += np.moveaxis(np.multiply.outer(sds, loadings[:, :used]), 0, 2)
         return bent, shaded
 
+    def plot(self, X=None, *, fig=None):
+        """Draw the fit on one page: `stkm.plots.overview`.
+
+        Parameters
+        ----------
+        X : images, as `predict` takes them, of at least one of which is shown how it is bent; None
+            shows what the fit itself keeps: centroids, sizes, history, modes
+        fig : a matplotlib Figure (None: a new one)
+
+        Returns
+        -------
+        dict of matplotlib Axes by name: 'centroids', 'history'; 'deformation_modes' with a learned
+        prior; with images 'nearest', 'farthest', 'warps', 'distances'
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).random((6, 8, 8))
+        >>> km = AffineKMeans(2, n_swaps=0, max_iter=1, random_state=0).fit(X)
+        >>> sorted(km.plot())
+        ['centroids', 'history']
+        """
+        check_is_fitted(self, "cluster_centers_")
+        # looked up when called: fitting depends on no picture (as `stkm` itself looks up its names)
+        plots = import_module(f"{__package__}.plots")
+        parts, labels = {}, self.labels_
+        if self.prior_ is not None:
+            parts["modes"] = self.mode_images(n_modes=1)[0]
+        if X is not None:
+            images = self._check_new(X)
+            images = images[..., 0] if self._grey else images
+            values = self.transform(images)
+            labels = values.argmin(1)
+            shown = [np.flatnonzero(labels == k) for k in range(len(self.cluster_centers_))]
+            shown = [
+                own[values[own, k].argsort()[len(own) // 2]]
+                for k, own in enumerate(shown)
+                if len(own)
+            ]
+            a = self.align(images[shown])
+            bent = {
+                "images": images[shown],
+                "warped": a.warped,
+                "targets": self.cluster_centers_[a.labels],
+                "fields": self.warp_.field(a.displacements),
+                "landmarks": self.warp_.landmarks + a.displacements,
+                "names": [str(k) for k in a.labels],
+            }
+            parts |= {"images": images, "values": values, "bent": bent}
+        sizes = np.bincount(labels, minlength=len(self.cluster_centers_))
+        return plots.overview(self.cluster_centers_, sizes, self.history_, fig=fig, **parts)
+
     def _learned(self):
         check_is_fitted(self, "cluster_centers_")
         if self.prior_ is None:
@@ -495,6 +547,7 @@ class STKMeans(_WarpKMeans):
         how many, or jax devices; ``batch_size`` is that of one device. Decides no result on
         devices of one kind; 'adam' takes one
     random_state : int, RandomState or None
+    verbose : 0; 1 prints a line a pass; a callable gets each entry of the history as it comes
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from . import solvers
 from .adam import AdamMatcher
 from .align import Matcher, low_pass
 from .blocks import block_length, row_bytes
-from .learning import Lesson
+from .learning import ROUNDS, Lesson
 from .lloyd import State, assign, candidates, cold_state, lloyd, update
 from .prior import Prior
 from .progress import Progress, pack_state, unpack_state
@@ -153,6 +153,13 @@ class Model:
         """Swaps tried in each search, and after the learning."""
         given, k = self.params["n_swaps"], self.params["n_clusters"]
         return SWAPS_PER_CLUSTER * k if given == "auto" else given
+
+    @property
+    def most_steps(self):
+        """Entries that `report` and `tell` get at most: what a progress bar runs to."""
+        learned = self.params["prior"] == "learned"
+        search = self.n_init * (SEARCH_PASSES + self.n_swaps)
+        return search + self.params["max_iter"] + learned * (2 * ROUNDS + self.n_swaps)
 
     @property
     def stride(self):
@@ -453,6 +460,7 @@ def _search_once(model, matcher, w, run, rng, history, progress):
         rng=rng,
         history=log,
         n_candidates=p["n_candidates"],
+        callback=progress.tell,
     )
     value = refined_objective(matcher, state, w, p["n_candidates"])
     log.append({"stage": "searched", "objective": value})

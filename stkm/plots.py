@@ -1,7 +1,8 @@
-"""Figures of the paper, one function a kind of picture.
+"""Figures, one function a kind of picture.
 
-Every function draws given numbers and computes nothing.  It takes ``ax=`` (the
-current axes by default) and returns the axes.  Nothing here chooses a backend
+Every function draws given numbers and computes nothing: at most it puts images in the
+order of numbers that it is given.  It takes ``ax=`` (the current axes by default) and
+returns the axes.  Nothing here chooses a backend
 or shows a window.  Figures that are meant for print start with :func:`use_style`
 and end with :func:`save`, which writes the same bytes for the same picture.
 
@@ -11,7 +12,7 @@ Colours are fit for colour-blind readers, and no meaning hangs on colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,23 @@ __all__ = [
     "WIDTH",
     "centroids",
     "confusion",
+    "contact_sheet",
     "criterion",
     "curve",
+    "deformation_modes",
+    "distances",
     "embedding",
+    "history",
     "image",
+    "members",
     "mosaic",
+    "overview",
     "regions",
     "save",
     "signed",
     "use_style",
     "warp_grid",
+    "warps",
 ]
 
 WIDTH = 6.75
@@ -214,17 +222,296 @@ def mosaic(
     return ax
 
 
-def centroids(pictures: np.ndarray, *, columns: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw the centroids (K, H, W[, 3]) of one fit in order, ``columns`` a row.
+def contact_sheet(
+    pictures: np.ndarray,
+    *,
+    names: Sequence[str] = (),
+    columns: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw images (N, H, W[, 3]) of one size in reading order, ``columns`` a row.
 
-    Values may be in any scale; the brightest of all is white.
+    Parameters
+    ----------
+    pictures : ndarray, (N, H, W) or (N, H, W, 3)
+        In any scale that begins at 0; the brightest value of all is white.
+    names : sequence of str, length N, optional
+        Written above each image, cut to what fits.
+    columns : int
+
+    Raises
+    ------
+    ValueError
+        If there is no image, or the names are not one an image.
+
+    Examples
+    --------
+    >>> ax = contact_sheet(np.eye(8)[None].repeat(3, 0), names=["a", "b", "c"])
+    >>> [text.get_text() for text in ax.texts]
+    ['a', 'b', 'c']
     """
+    pictures = np.asarray(pictures)
+    if pictures.ndim not in (3, 4) or not len(pictures):
+        raise ValueError(f"pictures must be (N, H, W[, 3]) with N > 0, got {pictures.shape}")
+    if len(names) not in (0, len(pictures)):
+        raise ValueError(f"{len(names)} names for {len(pictures)} pictures")
     ax = plt.gca() if ax is None else ax
     columns = min(columns, len(pictures))
-    top = max(float(np.max(pictures)), 1e-12)
     blank = np.ones((-len(pictures) % columns, *pictures.shape[1:]))
-    cells = np.concatenate([pictures / top, blank])
-    return mosaic(cells.reshape(-1, columns, *pictures.shape[1:]), ax=ax)
+    cells = np.concatenate([pictures / _white(pictures), blank])
+    height, width = pictures.shape[1:3]
+    gap = max(2, round(0.3 * height)) if len(names) else 2
+    mosaic(cells.reshape(-1, columns, *pictures.shape[1:]), gap=gap, ax=ax)
+    for i, name in enumerate(names):
+        row, column = divmod(i, columns)
+        ax.text(column * (width + gap), row * (height + gap) - 1.5, _cut(str(name), 12),
+                fontsize=8, va="bottom", parse_math=False)  # fmt: skip
+    return ax
+
+
+def centroids(
+    pictures: np.ndarray,
+    *,
+    names: Sequence[str] = (),
+    columns: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the centroids (K, H, W[, 3]) of one fit in order, ``columns`` a row.
+
+    Values may be in any scale; the brightest of all is white.  `names`, one a centroid, are
+    written above: ``[f"{k}: {n}" for k, n in enumerate(np.bincount(km.labels_))]`` are sizes.
+
+    Examples
+    --------
+    >>> ax = centroids(np.ones((3, 8, 8)))
+    >>> ax.images[0].get_array().shape
+    (8, 28)
+    """
+    return contact_sheet(pictures, names=names, columns=columns, ax=ax)
+
+
+def members(
+    images: np.ndarray,
+    distances: np.ndarray,
+    *,
+    which: str | tuple[int, int] = "nearest",
+    n_images: int = 8,
+    names: Sequence[str] = (),
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw images of each cluster, or those that lie between two clusters.
+
+    Parameters
+    ----------
+    images : ndarray, (N, H, W) or (N, H, W, 3)
+        In any scale that begins at 0.
+    distances : ndarray, (N, K)
+        Of the images to the centroids, as ``km.transform(images)`` gives them.
+    which : 'nearest', 'farthest' or a pair of clusters
+        A row a cluster with its images nearest to the centroid, nearest first; with those
+        farthest from it, farthest first; or, for the pair (a, b), one row of the images whose
+        two nearest centroids are a and b and which are the least sure: from the side of a
+        (left) to the side of b.
+    n_images : int
+        At most so many a row.  Places without an image stay white.
+    names : sequence of str, length K, optional
+        Names of the clusters; their numbers by default.
+
+    Raises
+    ------
+    ValueError
+        For another `which`, and if images and distances don't belong together.
+
+    Examples
+    --------
+    >>> images = np.arange(5)[:, None, None] * np.ones((5, 8, 8))
+    >>> ax = members(images, np.array([[0, 9], [1, 9], [2, 9], [9, 0], [9, 1.0]]))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['0 (3)', '1 (2)']
+    """
+    images, distances = np.asarray(images), np.asarray(distances)
+    if distances.ndim != 2 or len(distances) != len(images) or not len(images):
+        raise ValueError(f"{len(images)} images, but distances {distances.shape}, not (N, K)")
+    n_clusters = distances.shape[1]
+    names = [str(k) for k in range(n_clusters)] if len(names) == 0 else names
+    labels = distances.argmin(1)
+    if isinstance(which, str):
+        if which not in ("nearest", "farthest"):
+            raise ValueError(f"which={which!r}: expected 'nearest', 'farthest' or two clusters")
+        rows, row_labels = [], []
+        for k in range(n_clusters):
+            own = np.flatnonzero(labels == k)
+            own = own[np.argsort(distances[own, k], kind="stable")]
+            rows.append((own if which == "nearest" else own[::-1])[:n_images])
+            row_labels.append(f"{_cut(names[k], 14)} ({len(own)})")
+    else:
+        a, b = which
+        if a == b or not {a, b} <= set(range(n_clusters)):
+            raise ValueError(f"which={which!r}: expected two different clusters of {n_clusters}")
+        two = np.argsort(distances, axis=1, kind="stable")[:, :2]
+        both = np.flatnonzero((np.sort(two, axis=1) == sorted((a, b))).all(1))
+        lead = distances[both, a] - distances[both, b]
+        unsure = np.argsort(np.abs(lead), kind="stable")[:n_images]
+        rows, row_labels = [both[unsure[np.argsort(lead[unsure], kind="stable")]]], []
+    n_columns = max(1, max(len(row) for row in rows))
+    white = _white(images)
+    cells = np.full((len(rows), n_columns, *images.shape[1:]), 1.0, np.float32)
+    for row, cell in zip(rows, cells, strict=True):
+        cell[: len(row)] = images[row] / white
+    ax = mosaic(cells, row_labels=row_labels, ax=ax)
+    if not isinstance(which, str):
+        # row and column of the frame, not of the picture: there may be few images
+        ax.set_title(f"{len(both)} images are nearest to {names[a]} and {names[b]}")
+        for x, k, side in ((0, a, "left"), (1, b, "right")):
+            ax.text(x, -0.03, f"nearer to {names[k]}", transform=ax.transAxes, fontsize=8,
+                    ha=side, va="top", parse_math=False)  # fmt: skip
+    return ax
+
+
+def warps(
+    images: np.ndarray,
+    warped: np.ndarray,
+    targets: np.ndarray,
+    fields: np.ndarray,
+    landmarks: np.ndarray | None = None,
+    *,
+    names: Sequence[str] = (),
+    step: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how each image was bent: image, grid on it, warped image, centroid, residual.
+
+    Parameters
+    ----------
+    images, warped, targets : ndarray, (N, H, W) or (N, H, W, 3)
+        Images, ``a.warped`` and the centroid of each, ``km.cluster_centers_[a.labels]``, of
+        ``a = km.align(images)``; in one scale that begins at 0.
+    fields : ndarray, (N, H, W, 2)
+        The point (row, column), in pixels, that each pixel is taken from:
+        ``km.warp_.field(a.displacements)``.
+    landmarks : ndarray, (N, L, 2), optional
+        Points to mark on the grid, in pixels: ``km.warp_.landmarks + a.displacements``.
+    names : sequence of str, length N, optional
+    step : int, optional
+        Every so many-th line of the grid is drawn; by default eight or so a side.
+
+    The residual is warped image minus centroid: orange where the image is brighter, purple where
+    it is darker.  A centroid is the mean of low-passed images, so edges stay in the residual.
+
+    Raises
+    ------
+    ValueError
+        If the numbers or sizes of the arrays differ.
+
+    Examples
+    --------
+    >>> rows, columns = np.meshgrid(np.arange(8.0), np.arange(8.0), indexing="ij")
+    >>> x = np.ones((2, 8, 8))
+    >>> ax = warps(x, x, x, np.stack([rows, columns], -1)[None].repeat(2, 0))
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['image', 'grid', 'warped', 'centroid', 'residual']
+    """
+    images, warped, targets = (np.asarray(v, np.float32) for v in (images, warped, targets))
+    fields = np.asarray(fields)
+    if not images.shape == warped.shape == targets.shape or not len(images):
+        raise ValueError(
+            f"images {images.shape}, warped {warped.shape} and targets {targets.shape} differ"
+        )
+    if fields.shape != (*images.shape[:3], 2):
+        raise ValueError(f"fields must be {(*images.shape[:3], 2)}, got {fields.shape}")
+    white = _white(images, targets)
+    difference = (warped - targets) / white
+    if difference.ndim == 4:
+        difference = difference.mean(-1)
+    residual = mpl.colormaps["PuOr_r"]((difference.clip(-1, 1) + 1) / 2)[..., :3]
+    image, bent, target = (_rgb(v / white) for v in (images, warped, targets))
+    gap, (height, width) = 2, images.shape[1:3]
+    step = max(2, round(max(height, width) / 8)) if step is None else step
+    titles = ["image", "grid", "warped", "centroid", "residual"]
+    cells = np.stack([image, 0.7 * image, bent, target, residual], 1)
+    cut = [_cut(name, 14) for name in names]
+    ax = mosaic(cells, row_labels=cut, column_labels=titles, gap=gap, ax=ax)
+    for n, field in enumerate(fields):
+        corner = np.array([n * (height + gap), width + gap])
+        frame = mpl.patches.Rectangle(
+            (corner[1] - 0.5, corner[0] - 0.5), width, height, transform=ax.transData
+        )
+        drawn = []
+        for points in [*field[::step], *field[:, ::step].swapaxes(0, 1)]:
+            drawn += ax.plot(*(points + corner).T[::-1], color=GRID, linewidth=0.5)
+        if landmarks is not None:
+            drawn += ax.plot(*(landmarks[n] + corner).T[::-1], "o", color="white", markersize=1.4,
+                             markeredgecolor=GRID, markeredgewidth=0.4)  # fmt: skip
+        for line in drawn:  # afterwards, since `plot` clips by the axes
+            line.set_clip_path(frame)
+    ax.set(
+        xlim=(-0.5, 5 * (width + gap) - gap - 0.5),
+        ylim=(len(images) * (height + gap) - gap - 0.5, -0.5),
+    )
+    return ax
+
+
+def deformation_modes(
+    pictures: np.ndarray,
+    sds: Sequence[float] = (-2, -1, 0, 1, 2),
+    *,
+    mode: int = 0,
+    names: Sequence[str] = (),
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw every centroid bent along one of its modes, a row a cluster.
+
+    Parameters
+    ----------
+    pictures : ndarray, (K, M, S, H, W) or (K, M, S, H, W, 3)
+        As ``km.mode_images(sds)`` gives them (its first array: bent; its second: shaded).
+    sds : sequence of S numbers
+        How far along the mode, in standard deviations, as given to ``mode_images``.
+    mode : int
+        Which of the M modes; 0 is the largest.
+    names : sequence of str, length K, optional
+        Names of the clusters; their numbers by default.
+
+    Raises
+    ------
+    ValueError
+        If there is no such mode, or S is not the length of `sds`.
+
+    Examples
+    --------
+    >>> ax = deformation_modes(np.ones((2, 1, 3, 8, 8)), sds=(-1, 0, 1))
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['-1 sd', '0', '+1 sd']
+    """
+    pictures = np.asarray(pictures)
+    if pictures.ndim not in (5, 6) or pictures.shape[2] != len(sds):
+        raise ValueError(
+            f"pictures must be (K, M, {len(sds)}, H, W[, 3]), one for each of sds, "
+            f"got {pictures.shape}"
+        )
+    if not 0 <= mode < pictures.shape[1]:
+        raise ValueError(f"mode={mode}: the pictures show modes 0 to {pictures.shape[1] - 1}")
+    labels = ["0" if sd == 0 else f"{sd:+g} sd" for sd in sds]
+    shown = pictures[:, mode]
+    names = [str(k) for k in range(len(shown))] if len(names) == 0 else names
+    cells = (shown / _white(shown)).clip(0, 1)
+    return mosaic(cells, row_labels=names, column_labels=labels, ax=ax)
+
+
+def _white(*pictures: np.ndarray) -> float:
+    """Return the brightest value of all: white."""
+    return max(*(float(np.max(p)) for p in pictures), 1e-12)
+
+
+def _rgb(pictures: np.ndarray) -> np.ndarray:
+    """Return grey (N, H, W) or colour images from 0 to 1 as (N, H, W, 3)."""
+    clipped = pictures.clip(0, 1)
+    return clipped if clipped.ndim == 4 else np.repeat(clipped[..., None], 3, -1)
+
+
+def _cut(name: str, length: int) -> str:
+    """Return at most `length` characters of a name."""
+    return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
 # -------------------------------------------------------------------- numbers
@@ -397,3 +684,199 @@ def regions(
     ax.set_title(title)
     ax.set(xlim=extent[:2], ylim=extent[2:], xticks=[0, 1], yticks=[0, 1])
     return ax
+
+
+def distances(
+    values: np.ndarray,
+    *,
+    names: Sequence[str] = (),
+    ylabel: str = "distance to the centroid",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw for each cluster the distances of its own images beside those of all others.
+
+    Clusters that stand apart have boxes that don't touch.  Boxes go from the lower to the upper
+    quartile, whiskers to the last image within 1.5 times as much; single images are dots.
+
+    Parameters
+    ----------
+    values : ndarray, (N, K)
+        ``km.transform(images)``.  With a learned prior these are minus log-likelihoods.
+    names : sequence of str, length K, optional
+        Names of the clusters; their numbers by default.
+
+    Raises
+    ------
+    ValueError
+        If `values` is no (N, K).
+
+    Examples
+    --------
+    >>> ax = distances(np.array([[1.0, 5], [2, 6], [7, 1]]))
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['own images', 'all others']
+    """
+    values = np.asarray(values)
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"distances must be (N, K), got shape {values.shape}")
+    ax = plt.gca() if ax is None else ax
+    labels, clusters = values.argmin(1), np.arange(values.shape[1])
+    names = [str(k) for k in clusters] if len(names) == 0 else names
+    look = {"widths": 0.32, "patch_artist": True, "manage_ticks": False}
+    for shift, own, colour, hatch, label in (
+        (-0.19, True, COLOURS[7], "", "own images"),
+        (0.19, False, "#DDDDDD", "////", "all others"),
+    ):
+        groups = [values[(labels == k) == own, k] for k in clusters]
+        ax.boxplot(
+            groups,
+            positions=clusters + shift,
+            boxprops={"facecolor": colour, "hatch": hatch, "linewidth": 0.8},
+            medianprops={"color": "black", "linewidth": 1.4},
+            flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": "#666666"},
+            label=label,
+            **look,
+        )
+    ax.set_xticks(clusters, names)
+    ax.set(xlabel="cluster", ylabel=ylabel)
+    ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    return ax
+
+
+LEARNED = ("learn", "learned swap")
+
+
+def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
+    """Draw the objective over the steps of a fit, a line and a marker a stage.
+
+    Filled markers are steps that were kept, hollow ones swaps or rounds that were tried and
+    undone.  Stages with a learned prior have another objective, minus a log-likelihood, on an
+    axis of its own to the right.
+
+    Parameters
+    ----------
+    steps : sequence of dict
+        ``km.history_``: each has 'stage' and 'objective'.
+
+    Raises
+    ------
+    ValueError
+        If there are no steps.
+
+    Examples
+    --------
+    >>> steps = [{"stage": "lloyd", "objective": value} for value in (9.0, 5.0, 4.0)]
+    >>> ax = history(steps, ax=plt.figure().add_subplot())
+    >>> ax.get_lines()[0].get_ydata().tolist()
+    [9.0, 5.0, 4.0]
+    """
+    steps = [step for step in steps if step["stage"] not in ("searched", "final")]
+    if not steps:
+        raise ValueError("no steps in the history of this fit")
+    ax = plt.gca() if ax is None else ax
+    groups: dict[tuple[str, Any], list[int]] = {}
+    for i, step in enumerate(steps):
+        groups.setdefault((step["stage"], step.get("search")), []).append(i)
+    stages = list(dict.fromkeys(stage for stage, _ in groups))
+    learned = [stage for stage in stages if stage in LEARNED]
+    right = ax.twinx() if learned and len(learned) < len(stages) else ax
+    seen: dict[str, Any] = {}
+    for (stage, _), where in groups.items():
+        on = right if stage in LEARNED else ax
+        colour, marker = COLOURS[stages.index(stage)], MARKERS[stages.index(stage)]
+        kept = [steps[i].get("accepted", not steps[i].get("undone", False)) for i in where]
+        x, y = np.array(where) + 1, np.array([steps[i]["objective"] for i in where])
+        kept = np.array(kept, bool)
+        (line,) = on.plot(x[kept], y[kept], marker=marker, color=colour, label=stage)
+        on.plot(x[~kept], y[~kept], marker, color=colour, markerfacecolor="none")
+        seen.setdefault(stage, line)
+    ax.set(xlabel="step", ylabel="objective")
+    if right is not ax:
+        right.set_ylabel("minus log-likelihood")
+        right.spines["right"].set_visible(True)
+    ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+    ax.legend(seen.values(), seen.keys(), frameon=False, ncols=3, loc="lower center",
+              bbox_to_anchor=(0.5, 1))  # fmt: skip
+    return ax
+
+
+def overview(
+    pictures: np.ndarray,
+    sizes: np.ndarray,
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    modes: np.ndarray | None = None,
+    sds: Sequence[float] = (-2, -1, 0, 1, 2),
+    images: np.ndarray | None = None,
+    values: np.ndarray | None = None,
+    bent: Mapping[str, np.ndarray] | None = None,
+    fig: Figure | None = None,
+) -> dict[str, Axes]:
+    """Draw one fit on one page: what ``km.plot(images)`` shows.
+
+    Parameters
+    ----------
+    pictures : ndarray, (K, H, W[, 3])
+        Centroids.
+    sizes : ndarray of int, (K,)
+        Images in each cluster.
+    steps : sequence of dict
+        ``km.history_``.
+    modes, sds
+        As :func:`deformation_modes` takes them.
+    images, values : ndarray
+        As :func:`members` takes them, and :func:`distances` the second; both or neither.
+    bent : mapping
+        Arguments of :func:`warps`, by name.
+    fig : Figure, optional
+        A new one by default.
+
+    Returns
+    -------
+    dict of Axes
+        By name: 'centroids', 'history' and, where there is something to draw,
+        'deformation_modes', 'nearest', 'farthest', 'warps', 'distances'.
+
+    Examples
+    --------
+    >>> steps = [{"stage": "lloyd", "objective": 1.0}]
+    >>> sorted(overview(np.ones((2, 8, 8)), np.array([3, 4]), steps))
+    ['centroids', 'history']
+    """
+    n_clusters, tall = len(pictures), pictures.shape[1] / pictures.shape[2]
+    columns = min(10, n_clusters)
+    # inches: what is drawn half a page wide has 2.5 for images, beside names and numbers
+    layout = [["centroids"] * 2]
+    heights = [0.3 + 1.3 * 6.2 / 10 * tall * -(-n_clusters // columns)]
+    if images is not None:
+        layout += [["nearest", "farthest"]]
+        heights += [0.3 + 2.5 / 8 * tall * n_clusters]
+    if bent is not None or modes is not None:
+        left = "warps" if bent is not None else "deformation_modes"
+        layout += [[left, "deformation_modes" if modes is not None else "warps"]]
+        n_rows = n_clusters if modes is not None else len(bent["images"])
+        heights += [0.5 + 2.5 / 5 * tall * n_rows]
+    layout += [["history", "distances" if values is not None else "history"]]
+    heights += [2.2]
+    if fig is None:
+        fig = plt.figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    axes = fig.subplot_mosaic(layout, height_ratios=heights)
+    titles = [f"{k}: {n}" for k, n in enumerate(sizes)]
+    centroids(pictures, names=titles, columns=columns, ax=axes["centroids"])
+    axes["centroids"].set_title("Centroids (cluster: images)", pad=14)
+    history(steps, ax=axes["history"])
+    if modes is not None:
+        deformation_modes(modes, sds, ax=axes["deformation_modes"])
+        axes["deformation_modes"].set_title("Largest mode of bending")
+    if images is not None:
+        for which in ("nearest", "farthest"):
+            members(images, values, which=which, ax=axes[which])
+            axes[which].set_title(
+                f"Images {which} {'to' if which[0] == 'n' else 'from'} the centroid"
+            )
+    if values is not None:
+        distances(values, ax=axes["distances"])
+    if bent is not None:
+        warps(**bent, ax=axes["warps"])
+        axes["warps"].set_title("How an image of each cluster is bent")
+    return axes

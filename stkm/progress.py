@@ -24,7 +24,8 @@ class Progress:
     Parameters
     ----------
     total : images of all passes, for the bar; None: no bar
-    verbose : prints a line a step, in place of the bar, which a terminal shows otherwise
+    verbose : prints a line a step, in place of the bar, which a terminal shows otherwise; a
+        callable gets every entry of the history as it comes
     path, identity : of checkpoints (`stkm.checkpoint`); None: none
 
     Attributes
@@ -55,7 +56,9 @@ class Progress:
 
     def report(self, entry, images=0):
         """A step is done, on so many images: a line where ``verbose`` is set, else the bar."""
-        if self.verbose:
+        if callable(self.verbose):
+            self.verbose(entry)
+        elif self.verbose:
             if "accepted" in entry:
                 end = "kept" if entry["accepted"] else "not kept"
             elif "changed" in entry:
@@ -65,6 +68,11 @@ class Progress:
             print(f"{entry['stage']}: objective {entry['objective']:.6g}, {end}")
         self.bar.set_postfix_str(f"{entry['stage']}, objective {entry['objective']:.6g}", False)
         self.bar.update(images)
+
+    def tell(self, entry):
+        """A step of a search is done: for a callable ``verbose`` alone."""
+        if callable(self.verbose):
+            self.verbose(entry)
 
     # ------------------------------------------------------------ going on
 

@@ -43,7 +43,9 @@ def split(matcher, state, weights, k, seed):
     return two.cluster_centers_.reshape(shape).astype(np.float32), float(before - two.inertia_)
 
 
-def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_candidates):
+def swaps(
+    matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_candidates, callback=None
+):
     """Try up to ``n_swaps`` swaps, best guess first; returns the best state found.
 
     A trial fits all images to the two new centroids, runs ``n_passes`` passes of Lloyd's loop and
@@ -96,6 +98,8 @@ def swaps(matcher, state, weights, *, n_swaps, n_passes, tol, rng, history, n_ca
                 "accepted": bool(new < value),
             }
         )
+        if callback:
+            callback(history[-1])
         failures += 1
         if new < value:
             best, value, plan, tried, failures = trial, new, None, set(), 0

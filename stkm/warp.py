@@ -334,8 +334,11 @@ class Warp:
     def field(self, d):
         """Absolute sampling coordinates ``(N, H, W, 2)`` for displacements ``(N, L, 2)``.
 
-        Order (row, column). OpenCV's ``remap`` takes (column, row); ``skimage.transform.warp`` and
-        ``scipy.ndimage.map_coordinates`` take the last axis first.
+        Order (row, column). ``skimage.transform.warp`` and ``scipy.ndimage.map_coordinates`` take
+        the last axis first, OpenCV two maps, of columns and of rows::
+
+            skimage.transform.warp(image, np.moveaxis(field, -1, 0), order=1)  # = self(image, d)
+            cv2.remap(image, *np.float32(field[..., ::-1]).transpose(2, 0, 1), cv2.INTER_LINEAR)
         """
         d = np.asarray(self._check(d), dtype=np.float64)
         return (self.pixels + self.basis @ d).reshape(len(d), *self.shape, 2)
@@ -387,18 +390,74 @@ class Warp:
         shift = field.reshape(len(field), -1, 2) - self.pixels
         return np.einsum("lp,npa->nla", np.linalg.pinv(self.basis), shift)
 
-    def inverse_field(self, d, *, max_iter=30, tol=1e-6):
-        """Coordinates q with F(q) = p for every pixel p, ``(N, H, W, 2)``, by Newton's method.
+    def _check_points(self, points):
+        points = np.asarray(points, dtype=np.float64)
+        if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
+            raise ValueError(
+                f"points must be (m, 2), finite, (row, column) in pixels; got {points.shape}"
+            )
+        return points
 
-        Points that have no inverse (folds) keep the nearest value found; compare :meth:`folded`.
+    def map_points(self, points, d):
+        """F at any points: where ``self(images, d)`` looks for its value there.
+
+        Parameters
+        ----------
+        points : (m, 2), (row, column) in pixels, also between pixels and beyond the frame
+        d : (N, L, 2) displacements in pixels
+
+        Returns
+        -------
+        (N, m, 2) float64, (row, column) in pixels
+
+        Raises
+        ------
+        ValueError : points or displacements of another shape, NaN or infinity
+
+        Examples
+        --------
+        >>> w = Warp.translation((8, 8))
+        >>> w.map_points([[2.0, 3.0]], [[[1.0, -0.5]]]).tolist()
+        [[[3.0, 2.5]]]
         """
-        d = np.asarray(self._check(d), dtype=np.float64)
-        out = np.empty((len(d), len(self.pixels), 2))
+        points, d = self._check_points(points), np.asarray(self._check(d), dtype=np.float64)
+        return points + self.basis_at(points)[0] @ d
+
+    def warp_keypoints(self, points, d, *, max_iter=30, tol=1e-6):
+        """Where points of the image lie in the warped image: q with F(q) = p.
+
+        A keypoint at p of ``image`` is found at q in ``self(image, d)``. It goes against the
+        displacements, as the content of an image that is looked at further right moves to the left.
+
+        Parameters
+        ----------
+        points : (m, 2), (row, column) in pixels of the image, as :meth:`map_points` takes them
+        d : (N, L, 2) displacements in pixels
+        max_iter, tol : of Newton's method; tol in pixels
+
+        Returns
+        -------
+        (N, m, 2) float64, (row, column) in pixels of the warped image. Where the map folds, a point
+        may lie at several places, or at none: then it is the nearest value found (:meth:`folded`)
+
+        Raises
+        ------
+        ValueError : points or displacements of another shape, NaN or infinity
+
+        Examples
+        --------
+        >>> w = Warp.translation((8, 8))
+        >>> w.warp_keypoints([[3.0, 2.5]], [[[1.0, -0.5]]]).tolist()
+        [[[2.0, 3.0]]]
+        """
+        points, d = self._check_points(points), np.asarray(self._check(d), dtype=np.float64)
+        out = np.empty((len(d), len(points), 2))
+        basis = self.basis_at(points)[0]
         for k, move in enumerate(d):
-            q = self.pixels - self.basis @ move
+            q = points - basis @ move
             for _ in range(max_iter):
                 b, b_row, b_col = self.basis_at(q)
-                miss = q + b @ move - self.pixels
+                miss = q + b @ move - points
                 if np.abs(miss).max(initial=0.0) < tol:
                     break
                 r, c = b_row @ move, b_col @ move  # derivatives of the displacement
@@ -415,7 +474,15 @@ class Warp:
                     -1,
                 )
             out[k] = q
-        return out.reshape(len(d), *self.shape, 2)
+        return out
+
+    def inverse_field(self, d, *, max_iter=30, tol=1e-6):
+        """Coordinates q with F(q) = p for every pixel p, ``(N, H, W, 2)``, by Newton's method.
+
+        Points that have no inverse (folds) keep the nearest value found; compare :meth:`folded`.
+        """
+        q = self.warp_keypoints(self.pixels, d, max_iter=max_iter, tol=tol)
+        return q.reshape(len(q), *self.shape, 2)
 
     def inverse(self, images, d):
         """Images warped by the inverse map: undoes ``self(images, d)`` up to interpolation."""

@@ -5,6 +5,11 @@ import importlib
 import subprocess
 import sys
 
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from helpers import assert_rejected_before_compilation, bars, compilations, digits
@@ -121,6 +126,23 @@ def test_the_alignment_of_an_estimator(fitted):
     if km.smoothing == 0:
         error = ((a.warped - km.cluster_centers_[a.labels]) ** 2).sum((1, 2))
         assert_allclose(a.distances - a.penalties, error, rtol=1e-3)
+
+
+def test_one_call_draws_the_fit(fitted):
+    km, X = fitted
+    with_images = {"centroids", "history", "nearest", "farthest", "warps", "distances"}
+    modes = {"deformation_modes"} if km.prior_ is not None else set()
+    try:
+        assert set(km.plot(X)) == with_images | modes
+        assert set(km.plot()) == {"centroids", "history"} | modes
+        fig = plt.figure()
+        assert {ax.figure for ax in km.plot(X[:1], fig=fig).values()} == {fig}
+        with pytest.raises(ValueError, match="the fit had"):
+            km.plot(X[:, 1:])
+        with pytest.raises(NotFittedError):
+            clone(km).plot(X)
+    finally:
+        plt.close("all")
 
 
 def test_accuracy_takes_any_labels():

@@ -1,5 +1,6 @@
 """Figures: what is drawn is what was given, and the same picture is the same file."""
 
+import doctest
 import subprocess
 import sys
 
@@ -223,3 +224,188 @@ def test_the_module_leaves_settings_and_backend_alone():
         "assert m.get_backend() == 'svg' and m.rcParams['font.size'] == 9"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+# ---------------------------------------------------------------- pictures of a fit
+
+
+def blobs(n=9, size=8):
+    """Images (n, size, size), each of one value that tells which it is, and distances (n, 3)."""
+    images = np.arange(1, n + 1)[:, None, None] / n * np.ones((n, size, size))
+    values = np.random.default_rng(5).random((n, 3)) + 2
+    values[np.arange(n), np.arange(n) % 3] = np.arange(n)[::-1] / n  # later ones are nearer
+    return images, values
+
+
+def grid(n, size=8):
+    rows, columns = np.meshgrid(np.arange(1.0 * size), np.arange(1.0 * size), indexing="ij")
+    return np.stack([rows, columns], -1)[None].repeat(n, 0)
+
+
+STEPS = [
+    {"stage": "search", "objective": 9.0, "search": 0},
+    {"stage": "search", "objective": 7.0, "search": 0},
+    {"stage": "swap", "objective": 6.0, "accepted": True, "search": 0},
+    {"stage": "swap", "objective": 8.0, "accepted": False, "search": 0},
+    {"stage": "searched", "objective": 6.0, "search": 0},
+    {"stage": "lloyd", "objective": 5.0},
+    {"stage": "learn", "objective": -3.0},
+    {"stage": "learn", "objective": -2.0, "undone": True},
+    {"stage": "final", "objective": -4.0},
+]
+
+
+def test_the_examples_of_the_plots_run():
+    found = doctest.testmod(plots)
+    assert found.failed == 0 and found.attempted > 10
+
+
+def test_every_picture_of_a_fit_goes_on_the_given_axes():
+    fig, axes = plt.subplots(2, 4)
+    images, values = blobs()
+    flat = axes.flat
+    drawn = [
+        plots.contact_sheet(images, ax=flat[0]),
+        plots.members(images, values, ax=flat[1]),
+        plots.members(images, values, which=(0, 2), ax=flat[2]),
+        plots.warps(images[:2], images[:2], images[:2], grid(2), grid(2)[:, 0], ax=flat[3]),
+        plots.deformation_modes(np.ones((3, 2, 5, 8, 8)), mode=1, ax=flat[4]),
+        plots.distances(values, ax=flat[5]),
+        plots.history(STEPS, ax=flat[6]),
+        plots.centroids(images[:3], names="abc", ax=flat[7]),
+    ]
+    assert drawn == list(axes.flat)
+    assert plt.get_fignums() == [fig.number]
+
+
+def test_members_are_in_the_order_of_their_distance():
+    images, values = blobs()
+    sheet = shown(plots.members(images, values))
+    first = sheet[4, ::10][:3] * 9  # the first row, an image every 8 + 2 pixels
+    np.testing.assert_allclose(first, [7, 4, 1], atol=1e-4)
+    plt.figure()
+    sheet = shown(plots.members(images, values, which="farthest", n_images=2))
+    np.testing.assert_allclose(sheet[4, ::10] * 9, [1, 4], atol=1e-4)
+
+
+def test_images_between_two_clusters_go_from_one_to_the_other():
+    images = np.arange(1, 6)[:, None, None] / 5 * np.ones((5, 8, 8))
+    values = np.array([[3, 1, 9], [1, 3, 9], [1, 1.5, 9], [9, 1, 1], [0, 9, 9.5]])
+    ax = plots.members(images, values, which=(0, 1), n_images=3)
+    np.testing.assert_allclose(shown(ax)[4, ::10] * 5, [2, 3, 1], atol=1e-4)
+    assert ax.get_title() == "4 images are nearest to 0 and 1"
+
+
+def test_a_pair_without_images_between_is_an_empty_row():
+    images, values = blobs(3)
+    values = np.array([[0, 1, 9.0]] * 3)
+    assert (shown(plots.members(images, values, which=(1, 2))) == 1).all()
+
+
+def test_the_grid_of_a_warp_lies_on_its_image():
+    field = grid(2) + np.array([0.0, 1.0])  # looks one pixel to the right
+    ax = plots.warps(np.ones((2, 8, 8)), np.ones((2, 8, 8)), np.zeros((2, 8, 8)), field, step=4)
+    lines = ax.get_lines()
+    assert len(lines) == 2 * 4
+    # second image: rows begin at 10; the grid is in the second column, at 10, and one further
+    np.testing.assert_array_equal(lines[4].get_ydata(), np.full(8, 10.0))
+    np.testing.assert_array_equal(lines[4].get_xdata(), np.arange(8) + 11.0)
+    sheet = shown(ax)
+    red, green, blue = sheet[4, 44]  # residual 1: orange
+    assert red > blue and sheet[4, 24].tolist() == [1, 1, 1]
+    left, right = ax.transData.inverted().transform(lines[4].get_clip_box())[:, 0]
+    assert (left, right) == pytest.approx((9.5, 17.5))
+
+
+def test_colour_images_are_bent_in_colour():
+    x = np.random.default_rng(0).random((1, 8, 8, 3))
+    sheet = shown(plots.warps(x, x, x, grid(1)))
+    np.testing.assert_allclose(sheet[:, :8], x[0] / x.max(), atol=1e-6)
+    assert np.ptp(sheet[:, 40:].reshape(-1, 3), axis=0).max() < 1e-6  # residual 0 everywhere
+
+
+def test_modes_are_those_asked_for():
+    pictures = np.arange(2 * 2 * 3)[:, None, None] * np.ones((12, 4, 4))
+    ax = plots.deformation_modes(pictures.reshape(2, 2, 3, 4, 4), (-1, 0, 1.5), mode=1)
+    np.testing.assert_allclose(shown(ax)[::6, ::6] * 11, [[3, 4, 5], [9, 10, 11]], atol=1e-5)
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["-1 sd", "0", "+1.5 sd"]
+
+
+def test_the_boxes_are_the_quartiles_of_own_and_other_images():
+    values = np.array([[1.0, 10], [2, 11], [3, 12], [20, 0], [30, 1]])
+    ax = plots.distances(values)
+    boxes = [p.get_path().get_extents().intervaly.tolist() for p in ax.patches]
+    assert boxes == [[1.5, 2.5], [0.25, 0.75], [22.5, 27.5], [10.5, 11.5]]
+
+
+def test_a_cluster_without_images_has_no_box_and_a_place():
+    ax = plots.distances(np.array([[1.0, 2, 3], [1, 2, 3]]), names=["a", "b", "c"])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["a", "b", "c"]
+
+
+def test_the_history_shows_what_was_undone_as_hollow_and_learning_on_the_right():
+    ax = plots.history(STEPS)
+    (right,) = [a for a in ax.figure.axes if a is not ax]
+    drawn = [line.get_xydata().tolist() for line in ax.get_lines() if len(line.get_xdata())]
+    assert drawn == [[[1, 9], [2, 7]], [[3, 6]], [[4, 8]], [[5, 5]]]
+    hollow = [line.get_markerfacecolor() == "none" for line in ax.get_lines()]
+    assert hollow == [False, True] * 3
+    assert [line.get_xydata().tolist() for line in right.get_lines()] == [[[6, -3]], [[7, -2]]]
+    assert right.get_ylabel() == "minus log-likelihood"
+
+
+def test_names_are_shown_as_they_are():
+    """A file name is text: no mathematics, nothing longer than its place."""
+    ax = plots.contact_sheet(np.ones((2, 8, 8)), names=["$\\frac$", "x" * 50])
+    ax.figure.canvas.draw()
+    assert [len(t.get_text()) for t in ax.texts] == [7, 12]
+
+
+BAD = {
+    "no picture": (lambda: plots.contact_sheet(np.ones((0, 8, 8))), "N > 0"),
+    "one picture": (lambda: plots.centroids(np.ones((8, 8))), "(N, H, W[, 3])"),
+    "names": (lambda: plots.contact_sheet(np.ones((2, 8, 8)), names=["a"]), "1 names for 2"),
+    "which": (lambda: plots.members(*blobs(), which="near"), "'nearest', 'farthest'"),
+    "one cluster": (lambda: plots.members(*blobs(), which=(1, 1)), "two different clusters of 3"),
+    "no cluster": (lambda: plots.members(*blobs(), which=(0, 3)), "two different clusters of 3"),
+    "other images": (lambda: plots.members(np.ones((2, 8, 8)), np.ones((3, 2))), "2 images, but"),
+    "fields": (lambda: plots.warps(*[np.ones((2, 8, 8))] * 3, grid(1)), "(2, 8, 8, 2)"),
+    "targets": (lambda: plots.warps(*blobs()[:1] * 2, np.ones((2, 8, 8)), grid(9)), "differ"),
+    "sds": (lambda: plots.deformation_modes(np.ones((1, 1, 3, 8, 8))), "(K, M, 5, H, W"),
+    "mode": (lambda: plots.deformation_modes(np.ones((1, 1, 5, 8, 8)), mode=1), "modes 0 to 0"),
+    "distances": (lambda: plots.distances(np.ones(3)), "(N, K)"),
+    "no step": (lambda: plots.history([{"stage": "final", "objective": 1}]), "no steps"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_picture_that_cannot_be_drawn_says_why(name):
+    call, text = BAD[name]
+    with pytest.raises(ValueError) as e:
+        call()
+    assert text in str(e.value)
+    assert not plt.get_fignums()  # nothing was opened
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3, 23])
+def test_the_overview_fits_any_number_of_clusters(n_clusters):
+    rng = np.random.default_rng(0)
+    images = rng.random((60, 10, 8))
+    fig = plt.figure(figsize=(plots.WIDTH, 9))
+    x = images[:n_clusters]
+    field = np.stack(np.meshgrid(np.arange(10.0), np.arange(8.0), indexing="ij"), -1)
+    bent = {"images": x, "warped": x, "targets": x, "fields": field[None].repeat(n_clusters, 0)}
+    axes = plots.overview(
+        x,
+        np.ones(n_clusters, int),
+        STEPS,
+        modes=x[:, None, None].repeat(5, 2),
+        images=images,
+        values=rng.random((60, n_clusters)),
+        bent=bent,
+        fig=fig,
+    )
+    names = "centroids deformation_modes distances farthest history nearest warps"
+    assert sorted(axes) == names.split()
+    assert {ax.figure for ax in axes.values()} == {fig}
+    fig.canvas.draw()

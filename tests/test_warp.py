@@ -292,6 +292,98 @@ def test_the_inverse_field_is_the_inverse():
         assert_allclose(q + w.basis_at(q)[0] @ move, w.pixels, atol=1e-5)
 
 
+# ---------------------------------------------------------------- beside scikit-image
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("channels", [None, 3])
+def test_scikit_image_warps_the_same_by_the_field(kind, channels):
+    from skimage.transform import warp as skimage_warp
+
+    shape = (20, 33)
+    w, x = make(kind, shape), smooth_images(3, shape, channels)
+    x = x + np.float32(0.2)  # bright up to the rim, so that the fill counts
+    d = np.random.default_rng(1).normal(0, 2, (3, *w.landmarks.shape))
+    for image, field, ours in zip(x, w.field(d), w(x, d), strict=True):
+        planes = image[..., None] if channels is None else image
+        coords = np.moveaxis(field, -1, 0)
+        theirs = [skimage_warp(p, coords, order=1) for p in np.moveaxis(planes, -1, 0)]
+        expected = np.stack(theirs, -1).reshape(image.shape)
+        assert_allclose(ours, expected, rtol=0, atol=2e-5)
+
+
+def test_points_are_mapped_as_by_scikit_images_spline():
+    from skimage.transform import ThinPlateSplineTransform
+
+    rng = np.random.default_rng(0)
+    w = Warp.tps((20, 33), landmarks=4)
+    d, points = rng.normal(0, 2, (1, 16, 2)), rng.uniform(-4, 36, (40, 2))
+    spline = ThinPlateSplineTransform()
+    spline.estimate(w.landmarks, w.landmarks + d[0])
+    assert_allclose(w.map_points(points, d)[0], spline(points), rtol=0, atol=1e-6)
+    assert_allclose(w.map_points(w.landmarks, d)[0], w.landmarks + d[0], rtol=0, atol=1e-9)
+
+
+def test_a_keypoint_is_where_its_mark_is_seen():
+    """A mark on the image is found again, in the warped image, at the warped keypoint."""
+    from scipy.ndimage import center_of_mass
+
+    w = Warp.tps((41, 41), landmarks=4)
+    d = np.random.default_rng(3).normal(0, 1.5, (4, 16, 2))
+    assert w.folded(d).max() == 0
+    rows, columns = np.mgrid[:41, :41]
+    for p in ([20.0, 20.0], [14.3, 25.6]):
+        mark = np.exp(-((rows - p[0]) ** 2 + (columns - p[1]) ** 2) / 8).astype(np.float32)
+        warped = w(np.repeat(mark[None], 4, 0), d)
+        found = w.warp_keypoints([p], d)
+        for image, q in zip(warped, found[:, 0], strict=True):
+            assert_allclose(center_of_mass(image), q, atol=0.35)
+            assert np.abs(q - p).max() > 0.3  # it has moved
+
+
+@given(seeds)
+def test_keypoints_there_and_back(seed):
+    rng = np.random.default_rng(seed)
+    w = Warp.tps((28, 28), landmarks=4)
+    d, points = rng.normal(0, 0.7, (2, 16, 2)), rng.uniform(0, 27, (9, 2))
+    there = w.warp_keypoints(points, d)
+    for k in range(2):
+        assert_allclose(w.map_points(there[k], d[k : k + 1])[0], points, atol=1e-5)
+
+
+def test_the_inverse_field_warps_back_in_scikit_image():
+    from skimage.transform import warp as skimage_warp
+
+    w, x = Warp.tps((40, 40), landmarks=4), smooth_images(2, (40, 40), sd=3.0)
+    d = np.random.default_rng(5).normal(0, 1.0, (2, 16, 2))
+    for image, there, back in zip(x, w.field(d), w.inverse_field(d), strict=True):
+        bent = skimage_warp(image, np.moveaxis(there, -1, 0), order=1)
+        straight = skimage_warp(bent, np.moveaxis(back, -1, 0), order=1)
+        assert np.abs(straight - image)[6:-6, 6:-6].max() < 0.05
+        assert np.abs(bent - image).max() > 0.2
+
+
+POINTS = {
+    "one": [1.0, 2.0],
+    "three numbers": [[1.0, 2, 3]],
+    "NaN": [[np.nan, 1]],
+    "grid": [[[1, 2]]],
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize("call", ["map_points", "warp_keypoints"])
+def test_bad_points_are_named(call, name):
+    w = Warp.tps((8, 8), landmarks=3)
+    with pytest.raises(ValueError, match=r"points must be \(m, 2\)"):
+        getattr(w, call)(POINTS[name], np.zeros((1, 9, 2)))
+    with pytest.raises(ValueError, match="displacements must be"):
+        getattr(w, call)([[1, 2]], np.zeros((9, 2)))
+
+
+# ---------------------------------------------------------------- folds
+
+
 def test_the_determinant_is_that_of_the_map():
     w = Warp.affine((20, 33))
     a = np.array([[0.8, 0.3], [-0.2, 1.1]])  # p -> p @ a

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stkm.datasets.errors import FolderNotFound
 
-__all__ = ["MAX_PIXELS", "load_images"]
+__all__ = ["MAX_PIXELS", "Findings", "common_size", "image_sizes", "inspect_images", "load_images"]
 
 MAX_PIXELS = 50_000_000
 """Largest height × width of one file: a small file can unpack to gigabytes."""
@@ -186,3 +188,120 @@ def load_images(
     if not images:
         raise ValueError(f"no image in {folder} can be read; the last one: {problem}")
     return np.stack(images), names
+
+
+# ------------------------------------------------------------- a look before clustering
+
+
+def image_sizes(folder: str | os.PathLike[str]) -> dict[str, tuple[int, int]]:
+    """Return (height, width) in pixels of each image file of a folder, without unpacking it.
+
+    Names and order are those of :func:`load_images`; a size is that of the upright picture.
+    Files that can't be read are left out.
+
+    Raises
+    ------
+    FolderNotFound
+        (a FileNotFoundError and a ValueError) if there is no such folder.
+    ValueError
+        If the folder holds no file with the ending of an image.
+    """
+    from PIL import Image
+
+    sizes = {}
+    for path in _image_files(Path(folder)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+                with Image.open(path, formats=_FORMATS) as picture:
+                    width, height = picture.size
+                    lying = picture.getexif().get(0x0112, 1) >= 5  # EXIF orientation
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            continue
+        name = path.relative_to(folder).as_posix()
+        sizes[name] = (width, height) if lying else (height, width)
+    return sizes
+
+
+def common_size(sizes: Sequence[tuple[int, int]], longest: int = 48) -> tuple[int, int]:
+    """Return one (height, width) for images of several sizes.
+
+    The size of all where it is one and no side is longer than `longest` pixels; else the median
+    proportions, with the longer side `longest` or, if that is less, the median.  A fit takes time
+    in proportion to the pixels, and shapes of 20 to 50 pixels a side are told apart well.
+
+    Raises
+    ------
+    ValueError
+        If there is no size.
+
+    Examples
+    --------
+    >>> common_size([(28, 28), (28, 28)]), common_size([(300, 200), (310, 200), (290, 210)])
+    ((28, 28), (48, 32))
+    """
+    if not len(sizes):
+        raise ValueError("no image size is given")
+    if len(set(sizes)) == 1 and max(sizes[0]) <= longest:
+        return tuple(int(n) for n in sizes[0])
+    height, width = np.median(np.asarray(sizes, float), axis=0)
+    scale = min(1.0, longest / max(height, width))
+    return max(4, round(height * scale)), max(4, round(width * scale))
+
+
+class Findings(NamedTuple):
+    """What :func:`inspect_images` finds.
+
+    Attributes
+    ----------
+    constant : list of int
+        Images of one value: no warp changes them, and they make a cluster of their own.
+    repeated : list of int
+        Images that are copies of an earlier one.
+    light_ground : bool
+        Whether the rim is, in most images, lighter than the middle of the scale. Beyond the frame
+        the intensity is 0, so such images should be turned to negatives before a fit.
+    """
+
+    constant: list[int]
+    repeated: list[int]
+    light_ground: bool
+
+
+def inspect_images(images: np.ndarray) -> Findings:
+    """Look for constant images, copies and a light ground.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, (N, H, W) or (N, H, W, 3)
+        As :func:`load_images` returns them.
+
+    Raises
+    ------
+    ValueError
+        If they are of another type or shape.
+
+    Examples
+    --------
+    >>> images = np.zeros((3, 8, 8), np.uint8)
+    >>> images[2, 3:5] = 255
+    >>> inspect_images(images)
+    Findings(constant=[0, 1], repeated=[1], light_ground=False)
+    """
+    images = np.asarray(images)
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not len(images):
+        raise ValueError(
+            f"images must be uint8 (N, H, W[, 3]) with N > 0, got {images.dtype} {images.shape}"
+        )
+    flat = images.reshape(len(images), -1)
+    seen: Counter[bytes] = Counter()
+    repeated = []
+    for i, image in enumerate(flat):
+        if seen[key := image.tobytes()]:
+            repeated.append(i)
+        seen[key] += 1
+    rim = [images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1]]
+    edges = np.concatenate([side.reshape(len(images), -1) for side in rim], axis=1)
+    light = np.median(edges, axis=1) > 127.5
+    constant = np.flatnonzero(flat.min(1) == flat.max(1)).tolist()
+    return Findings(constant, repeated, bool(light.mean() > 0.5))
