@@ -31,6 +31,13 @@ class Alignment(NamedTuple):
     distances : (N,) penalised squared errors f(d)
     penalties : (N,) the part of ``distances`` that is penalty
     folded : (N,) share of pixels where the map folds
+
+    Examples
+    --------
+    >>> x = np.ones((2, 8, 8), np.float32)
+    >>> a = align(x, x, Warp.identity((8, 8)))
+    >>> a.warped.shape, a.labels.tolist(), a.distances.tolist()
+    ((2, 8, 8), [0, 1], [0.0, 0.0])
     """
 
     warped: np.ndarray
@@ -390,6 +397,15 @@ def align(
     Raises
     ------
     ValueError : shapes that differ, NaN or infinity, unknown solver
+
+    Examples
+    --------
+    >>> targets = np.zeros((1, 12, 12), np.float32)
+    >>> targets[0, 3:9, 4:8] = 1
+    >>> images = np.roll(targets, 1, axis=2)  # one pixel to the right
+    >>> a = align(images, targets, Warp.translation((12, 12)))
+    >>> bool((abs(a.displacements - [0, 1]) < 0.1).all())
+    True
     """
     images, targets = as_float(images), as_float(targets)
     _check_options(

@@ -14,7 +14,7 @@ from sklearn import get_config
 
 from .validation import check_images, check_real
 
-__all__ = ["Images", "as_array", "block_length", "row_bytes"]
+__all__ = ["Images", "as_array", "block_length", "is_sequence", "row_bytes"]
 
 
 class Images:
@@ -36,7 +36,7 @@ class Images:
 
     def __init__(self, X, image_shape=None):
         self.image_shape = image_shape
-        self.lazy = _is_sequence(X)
+        self.lazy = is_sequence(X)
         self.source = X if self.lazy else np.asarray(X)
         if self.lazy and not len(X):
             raise ValueError("Found array with 0 image(s), while a minimum of 1 is required")
@@ -79,10 +79,10 @@ class Images:
 
 def as_array(X):
     """A sequence read whole; what is an array, a list or a table stays as it is."""
-    return Images(X)._raw(slice(None)) if _is_sequence(X) and len(X) else X
+    return Images(X)._raw(slice(None)) if is_sequence(X) and len(X) else X
 
 
-def _is_sequence(X):
+def is_sequence(X):
     """Whether X is to be read item by item: no array, no list of numbers, no table."""
     known = (list, tuple, str, bytes, dict)
     if isinstance(X, known) or hasattr(X, "__array__") or hasattr(X, "dtypes") or issparse(X):

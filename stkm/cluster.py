@@ -14,13 +14,13 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import checkpoint as _checkpoint
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
-from .blocks import Images, as_array, block_length
+from .blocks import Images, as_array, block_length, is_sequence
 from .devices import choose
 from .learning import LARGEST, ROUNDS
 from .progress import Progress, pack_prior, unpack_prior
@@ -35,6 +35,10 @@ from .validation import (
 from .warp import Warp
 
 __all__ = ["AffineKMeans", "STKMeans"]
+
+
+class NotLearnedError(ValueError, AttributeError):
+    """What is asked for needs the learned prior; to `hasattr` it is not there."""
 
 
 class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -130,14 +134,22 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         fitting.label(km._model, images, weights, result)
         return km._store(result, weights)
 
-    def predict_proba(self, X):
-        """Probability of each cluster ``(N, K)``, from the log-likelihoods of the learned prior."""
-        check_is_fitted(self, "cluster_centers_")
-        if self.prior_ is None:
-            raise ValueError(
+    @property
+    def predict_proba(self):
+        """``predict_proba(X)``: probability of each cluster ``(N, K)`` by the learned prior.
+
+        There is no such method without a likelihood, with ``prior="fixed"``: `hasattr` says so.
+        """
+        fixed = getattr(self, "prior", "fixed") == "fixed"
+        if fixed or getattr(self, "prior_", self) is None:
+            raise NotLearnedError(
                 "predict_proba needs prior='learned': a fixed penalty is no likelihood"
             )
-        return softmax(-self.transform(X).astype(np.float64), axis=1)
+        return self._predict_proba
+
+    def _predict_proba(self, X):
+        check_is_fitted(self, "cluster_centers_")
+        return softmax(-self._values(X).astype(np.float64), axis=1)
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
@@ -150,7 +162,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         may be negative. Images are read and fitted in blocks that fit in ``memory_limit``; the
         result does not depend on it.
         """
-        return np.concatenate(list(self._each_block(X)))
+        return self._values(X)
 
     def fit_transform(self, X, y=None, sample_weight=None):
         """Fit, then :meth:`transform` the same images."""
@@ -283,7 +295,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         if X is not None:
             images = self._check_new(X)
             images = images[..., 0] if self._grey else images
-            values = self.transform(images)
+            values = self._values(images)
             labels = values.argmin(1)
             shown = [np.flatnonzero(labels == k) for k in range(len(self.cluster_centers_))]
             shown = [
@@ -307,7 +319,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     def _learned(self):
         check_is_fitted(self, "cluster_centers_")
         if self.prior_ is None:
-            raise ValueError("modes are learned with prior='learned', which this fit did not have")
+            raise NotLearnedError(
+                "modes are learned with prior='learned', which this fit did not have"
+            )
         return self.prior_
 
     @property
@@ -319,6 +333,14 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "cluster_centers_")
         name = type(self).__name__.lower()
         return np.array([f"{name}{k}" for k in range(self._n_features_out)], dtype=object)
+
+    def __sklearn_tags__(self):
+        """Images are no table, unless they come flat, with ``image_shape``."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = self.image_shape is not None
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
 
     # ---------------------------------------------------------------- checks
 
@@ -364,19 +386,35 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     def _read(self, X):
         """New images block by block, checked, ``(n, H, W, C)``."""
         check_is_fitted(self, "cluster_centers_")
-        X = X if isinstance(X, Images) else Images(X, self.image_shape)
+        X = X if isinstance(X, Images) else Images(self._table(X, False), self.image_shape)
         size = self._model.block(len(self.cluster_centers_))
         for start in range(0, len(X), size):
             images = X[start : start + size]
             yield self._check_new(images[..., 0] if X.grey else images)
 
+    def _values(self, X):
+        """Distances as an array, also where ``set_output`` makes `transform` give a table."""
+        return np.concatenate(list(self._each_block(X)))
+
     def _each_block(self, X):
         """Distances ``(n, K)`` of the images, block by block."""
         return (self._distances(self._model.shrink(images))[0] for images in self._read(X))
 
+    def _table(self, X, reset):
+        """X, looked at by scikit-learn where it is a table of one row an image."""
+        flat = self.image_shape is not None and not is_sequence(X) and np.asarray(X).ndim <= 2
+        return validate_data(self, X, reset=reset, dtype="numeric") if flat else X
+
+    def _check_input(self, X, reset):
+        """Images ``(N, H, W, C)`` and whether they were grey; sets what scikit-learn asks for."""
+        images, grey = check_images(self._table(X, reset), self.image_shape)
+        if reset:
+            self.n_features_in_ = int(np.prod(images.shape[1:]))
+        return images, grey
+
     def _check_new(self, X):
         check_is_fitted(self, "cluster_centers_")
-        images, grey = check_images(X, self.image_shape)
+        images, grey = self._check_input(X, reset=False)
         if images.shape[1:] != self._shape or grey != self._grey:
             shown = self._shape[:-1] if self._grey else self._shape
             raise ValueError(f"images of shape {np.shape(X)[1:]}, but the fit had {shown}")
@@ -394,7 +432,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _prepare(self, X, sample_weight):
         """Checked images ``(N, H, W, C)``, shrunk, and weights; sets the model."""
-        images, self._grey = check_images(as_array(X), self.image_shape)
+        images, self._grey = self._check_input(as_array(X), reset=True)
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
@@ -418,7 +456,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self._set_centers(result.centers)
         self.labels_, self.inertia_ = result.labels, result.objective
         self.n_iter_, self.history_ = result.n_iter, result.history
-        self.n_features_in_ = int(np.prod(self._shape))
         self.prior_ = result.prior
         self.n_used_ = len(np.unique(self.labels_[weights > 0]))
         return self
@@ -697,6 +734,16 @@ class AffineKMeans(_WarpKMeans):
 
     Parameters and attributes are those of `STKMeans`, without landmarks and bending. The
     published method has no penalty; ``displacement`` is small here and keeps the maps in frame.
+    Images are ``(N, H, W[, C])``, and `transform` gives ``(N, K)``.
+
+    Examples
+    --------
+    >>> X = np.zeros((6, 12, 12), np.float32)
+    >>> X[:3, 2:9, 3:5] = 1  # bars
+    >>> X[3:, 3:8, 3:8] = 1  # blocks
+    >>> km = AffineKMeans(2, init=X[[0, 3]], max_iter=2).fit(X)
+    >>> km.cluster_centers_.shape, km.transform(X).shape
+    ((2, 12, 12), (6, 2))
     """
 
     solver = "gauss-newton"

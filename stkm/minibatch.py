@@ -166,7 +166,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         Ctrl-C during the steps ends the fit with the centroids so far, without labels, and a
         warning; before them nothing is fitted, and the interruption goes on.
         """
-        X = Images(X, self.image_shape)
+        X = Images(self._table(X, True), self.image_shape)
         weights = check_weights(sample_weight, len(X))
         n, size = len(X), min(self.batch_size, len(X))
         self._check_own()
@@ -213,7 +213,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         The first call fits its images as `STKMeans` would; so give it a few hundred for each
         cluster. Later calls take any number.
         """
-        X = Images(X, self.image_shape)
+        X = Images(self._table(X, not hasattr(self, "cluster_centers_")), self.image_shape)
         weights = check_weights(sample_weight, len(X))
         if not hasattr(self, "cluster_centers_"):
             self._check_own()

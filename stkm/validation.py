@@ -37,7 +37,7 @@ def check_images(X, image_shape=None):
         )
     if X.ndim not in (3, 4):
         raise ValueError(f"Expected images (N, H, W) or (N, H, W, C), got shape {X.shape}")
-    if X.ndim == 3 and X.shape[2] in (1, 3, 4) and min(X.shape[:2]) >= 8:
+    if image_shape is None and X.ndim == 3 and X.shape[2] in (1, 3, 4) and min(X.shape[:2]) >= 8:
         raise ValueError(f"shape {X.shape} looks like one colour image: pass X[None] for one image")
     if X.shape[0] == 0:
         raise ValueError("Found array with 0 image(s), while a minimum of 1 is required")

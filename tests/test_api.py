@@ -72,12 +72,23 @@ def test_importing_the_package_is_quick_and_loads_no_jax():
     assert out.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["", ".warp", *(f".{m}" for m in CORE), ".metrics"])
+@pytest.mark.parametrize(
+    "module", ["", ".warp", *(f".{m}" for m in CORE), ".metrics", ".plots", ".datasets.folder"]
+)
 def test_the_examples_in_the_documentation_run(module):
     found = doctest.testmod(importlib.import_module(f"stkm{module}"))
     assert found.failed == 0
-    if module in (".warp", ".cluster"):
+    if module in (".warp", ".cluster", ".align", ".plots", ".datasets.folder"):
         assert found.attempted > 0
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", ["STKMeans", "AffineKMeans", "Alignment", "Warp", "load_images"])
+def test_public_names_have_shapes_and_an_example(name):
+    import stkm
+
+    doc = getattr(stkm, name).__doc__
+    assert ">>> " in doc and "(N" in doc or name == "Warp" and "(L, 2)" in doc
 
 
 # ---------------------------------------------------------------- what an outsider checks

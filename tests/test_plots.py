@@ -1,6 +1,5 @@
 """Figures: what is drawn is what was given, and the same picture is the same file."""
 
-import doctest
 import subprocess
 import sys
 
@@ -253,11 +252,6 @@ STEPS = [
     {"stage": "learn", "objective": -2.0, "undone": True},
     {"stage": "final", "objective": -4.0},
 ]
-
-
-def test_the_examples_of_the_plots_run():
-    found = doctest.testmod(plots)
-    assert found.failed == 0 and found.attempted > 10
 
 
 def test_every_picture_of_a_fit_goes_on_the_given_axes():

@@ -323,6 +323,7 @@ def test_the_wheel_holds_the_package_alone_and_works(tmp_project, tmp_path):
         "stkm",
         wheel.name.split("-py3")[0] + ".dist-info",
     }
+    assert "stkm/report.html" in names  # what the report is made from
     assert "stkm/py.typed" in names and "stkm/paths.py" in names
     assert not [name for name in names if "__pycache__" in name]
     code = "import stkm.paths as p, stkm.metrics as m; print(m.nmi([0, 1], [1, 0]), p.ROOT)"

@@ -160,6 +160,16 @@ def load_images(
     -----
     UserWarning
         For each file that is left out because it can't be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("L", (9, 6), 200).save(f"{folder}/a.png")
+    ...     images, names = load_images(folder)
+    >>> images.shape, images.dtype, names
+    ((1, 6, 9), dtype('uint8'), ['a.png'])
     """
     if not isinstance(grey, (bool, np.bool_)):
         raise ValueError(f"grey is {grey!r}; it must be True (luminance) or False (RGB)")
