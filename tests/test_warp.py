@@ -333,12 +333,12 @@ def test_a_keypoint_is_where_its_mark_is_seen():
     assert w.folded(d).max() == 0
     rows, columns = np.mgrid[:41, :41]
     for p in ([20.0, 20.0], [14.3, 25.6]):
-        mark = np.exp(-((rows - p[0]) ** 2 + (columns - p[1]) ** 2) / 8).astype(np.float32)
+        mark = np.exp(-((rows - p[0]) ** 2 + (columns - p[1]) ** 2) / 3).astype(np.float32)
         warped = w(np.repeat(mark[None], 4, 0), d)
         found = w.warp_keypoints([p], d)
         for image, q in zip(warped, found[:, 0], strict=True):
-            assert_allclose(center_of_mass(image), q, atol=0.35)
-            assert np.abs(q - p).max() > 0.3  # it has moved
+            assert_allclose(center_of_mass(image), q, atol=0.2)  # a mark has a size
+        assert np.abs(found - p).max() > 1.5  # the farthest has moved
 
 
 @given(seeds)
@@ -360,7 +360,7 @@ def test_the_inverse_field_warps_back_in_scikit_image():
         bent = skimage_warp(image, np.moveaxis(there, -1, 0), order=1)
         straight = skimage_warp(bent, np.moveaxis(back, -1, 0), order=1)
         assert np.abs(straight - image)[6:-6, 6:-6].max() < 0.05
-        assert np.abs(bent - image).max() > 0.2
+        assert np.abs(bent - image).max() > 0.15
 
 
 POINTS = {
