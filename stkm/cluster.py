@@ -13,13 +13,13 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import checkpoint as _checkpoint
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
-from .blocks import Images, as_array, block_length
+from .blocks import Images, as_array, block_length, fits
 from .devices import choose
 from .learning import LARGEST, ROUNDS
 from .progress import Progress, pack_prior, unpack_prior
@@ -136,11 +136,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise ValueError(
                 "predict_proba needs prior='learned': a fixed penalty is no likelihood"
             )
-        return softmax(-self.transform(X).astype(np.float64), axis=1)
+        return softmax(-self._values(X).astype(np.float64), axis=1)
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
-        return np.concatenate([f.argmin(1) for f in self._each_block(X)]).astype(np.int32)
+        return self._values(X).argmin(1).astype(np.int32)
 
     def transform(self, X):
         """Distances ``(N, K)`` of images to the centroids.
@@ -149,7 +149,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         may be negative. Images are read and fitted in blocks that fit in ``memory_limit``; the
         result does not depend on it.
         """
-        return np.concatenate(list(self._each_block(X)))
+        return self._values(X)
 
     def fit_transform(self, X, y=None, sample_weight=None):
         """Fit, then :meth:`transform` the same images."""
@@ -157,7 +157,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def score(self, X, y=None, sample_weight=None):
         """Minus the objective on X: higher is better, as scikit-learn expects."""
-        f = np.concatenate([f.min(1) for f in self._each_block(X)])
+        f = self._values(X).min(1)
         return -float(check_weights(sample_weight, len(f)) @ f.astype(np.float64))
 
     def align(self, X):
@@ -305,22 +305,22 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise ValueError(f"init has shape {np.shape(self.init)}, expected centroids {shape}")
         return centers
 
-    def _read(self, X):
-        """New images block by block, checked, ``(n, H, W, C)``."""
-        check_is_fitted(self, "cluster_centers_")
-        X = X if isinstance(X, Images) else Images(X, self.image_shape)
-        size = self._model.block(len(self.cluster_centers_))
-        for start in range(0, len(X), size):
-            images = X[start : start + size]
-            yield self._check_new(images[..., 0] if X.grey else images)
+    def _check_input(self, X, reset):
+        """Images ``(N, H, W, C)`` and whether they were grey; a table also by scikit-learn."""
+        if self.image_shape is not None and np.ndim(X) <= 2:  # a table of one row an image
+            X = validate_data(self, X, reset=reset, dtype="numeric")
+            return self._framed(X)
+        images, grey = self._framed(X)
+        if reset:
+            self.n_features_in_ = int(np.prod(images.shape[1:]))
+        return images, grey
 
-    def _each_block(self, X):
-        """Distances ``(n, K)`` of the images, block by block."""
-        return (self._distances(images)[0] for images in self._read(X))
+    def _framed(self, X):
+        return check_images(X, self.image_shape)
 
     def _check_new(self, X):
         check_is_fitted(self, "cluster_centers_")
-        images, grey = check_images(X, self.image_shape)
+        images, grey = self._check_input(X, reset=False)
         if images.shape[1:] != self._shape or grey != self._grey:
             shown = self._shape[:-1] if self._grey else self._shape
             raise ValueError(f"images of shape {np.shape(X)[1:]}, but the fit had {shown}")
@@ -338,7 +338,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _prepare(self, X, sample_weight):
         """Checked images ``(N, H, W, C)`` and weights; sets the model."""
-        images, self._grey = check_images(as_array(X), self.image_shape)
+        images, self._grey = self._check_input(as_array(X), reset=True)
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
@@ -362,7 +362,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self.cluster_centers_ = result.centers[..., 0] if self._grey else result.centers
         self.labels_, self.inertia_ = result.labels, result.objective
         self.n_iter_, self.history_ = result.n_iter, result.history
-        self.n_features_in_ = int(np.prod(self._shape))
         self.prior_ = result.prior
         self.n_used_ = len(np.unique(self.labels_[weights > 0]))
         return self
@@ -394,6 +393,26 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             return fitting.fit_adam(self._model, images, weights, start, rng, progress)
         start = None if self._searches else self._given_centers(images, weights, rng)
         return fitting.fit_gauss_newton(self._model, images, weights, rng, start, progress)
+
+    def _values(self, X):
+        """Distances as an array, also where ``set_output`` makes `transform` give a table."""
+        return np.concatenate(list(self._each_block(X)))
+
+    def _each_block(self, X):
+        """Distances ``(n, K)`` of the images, block by block."""
+        return (self._distances(images)[0] for images in self._read(X))
+
+    def _read(self, X):
+        """New images block by block, checked, ``(n, H, W, C)``."""
+        check_is_fitted(self, "cluster_centers_")
+        size = self._model.block(len(self.cluster_centers_))
+        if fits(X, size):
+            yield self._check_new(X)
+            return
+        X = X if isinstance(X, Images) else Images(X, self.image_shape)
+        for start in range(0, len(X), size):
+            images = X[start : start + size]
+            yield self._check_new(images[..., 0] if X.grey else images)
 
     def _distances(self, images):
         centers = self.cluster_centers_[..., None] if self._grey else self.cluster_centers_

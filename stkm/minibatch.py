@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import checkpoint as _checkpoint
 from . import prior as _prior
-from .blocks import Images
+from .blocks import Images, is_sequence
 from .cluster import STKMeans, _WarpKMeans
 from .fitting import PASS
 from .lloyd import assign, candidates, cold_state
@@ -166,10 +166,10 @@ class MiniBatchSTKMeans(_WarpKMeans):
         Ctrl-C during the steps ends the fit with the centroids so far, without labels, and a
         warning; before them nothing is fitted, and the interruption goes on.
         """
-        X = Images(X, self.image_shape)
+        self._check_own()
+        X = self._images(X, reset=True)
         weights = check_weights(sample_weight, len(X))
         n, size = len(X), min(self.batch_size, len(X))
-        self._check_own()
         known = checkpoint and self._identity(X, weights)
         progress = Progress(self.max_iter * n, self.verbose, checkpoint, known)
         found = progress.found
@@ -212,10 +212,10 @@ class MiniBatchSTKMeans(_WarpKMeans):
         The first call fits its images as `STKMeans` would; so give it a few hundred for each
         cluster. Later calls take any number.
         """
-        X = Images(X, self.image_shape)
+        self._check_own()
+        X = self._images(X, reset=not hasattr(self, "cluster_centers_"))
         weights = check_weights(sample_weight, len(X))
         if not hasattr(self, "cluster_centers_"):
-            self._check_own()
             self._random = self._rng(self._seed())
             self._begin(X, np.arange(len(X)), weights)
         else:
@@ -244,6 +244,15 @@ class MiniBatchSTKMeans(_WarpKMeans):
             check_int("max_no_improvement", self.max_no_improvement, 1)
         check_real("reassignment_ratio", self.reassignment_ratio)
         check_real("tol", self.tol)
+
+    def _images(self, X, reset):
+        """X as checked images; a table in memory by scikit-learn's checks, too."""
+        if is_sequence(X) or isinstance(X, np.memmap) or np.ndim(X) > 2:
+            return Images(X, self.image_shape)
+        images, grey = self._check_input(X, reset=reset)
+        images = Images(images[..., 0] if grey else images)
+        images.features = self.n_features_in_
+        return images
 
     def _check_parameters(self, images, weights):
         super()._check_parameters(images, weights)
@@ -283,6 +292,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         """Fit of the images ``index``, and the sums over them."""
         images = X[index]
         images, weights = self._prepare(images[..., 0] if X.grey else images, weights)
+        self.n_features_in_ = X.features or self.n_features_in_
         self._store(self._fit_best(images, weights), weights)
         del self.labels_, self.inertia_, self.n_used_  # they are of the sample
         self._empty()
@@ -299,7 +309,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _unit(self):
         """Mean variance of a pixel, the unit of ``tol``."""
-        return self._model.spread / self.n_features_in_
+        return self._model.spread / np.prod(self._shape)
 
     def _kept(self):
         """Attributes that a step changes, as they are; steps replace arrays, but for the counts."""
@@ -323,7 +333,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         """Take up a fit from a checkpoint; returns whether its steps had ended."""
         images = X[index]
         self._prepare(images[..., 0] if X.grey else images, weights)
-        self.n_features_in_ = int(np.prod(self._shape))
+        self.n_features_in_ = X.features or self.n_features_in_
         self.prior_ = unpack_prior(arrays.get("prior"))
         self._empty()
         self.cluster_centers_, self.counts_ = arrays["centers"], arrays["counts"]
@@ -339,7 +349,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         k = self.n_clusters
         size = 2 * len(self._model.warp.landmarks)
         self.counts_, self.n_steps_, self._unseen = np.zeros(k), 0, 0
-        self._moments = [_prior.Moments.empty(size, self.n_features_in_) for _ in range(k)]
+        self._moments = [_prior.Moments.empty(size, int(np.prod(self._shape))) for _ in range(k)]
         if self.prior_ is not None:
             self._kappa = self.prior_.kappa
 
@@ -435,9 +445,8 @@ class MiniBatchSTKMeans(_WarpKMeans):
         others = np.setdiff1d(np.arange(self.n_clusters), few)
         counts[few] = counts[others].min()  # not so few that it happens again at once
         for k in few:
-            self._moments[k] = _prior.Moments.empty(
-                self._moments[k].second.shape[0], self.n_features_in_
-            )
+            m = self._moments[k]
+            self._moments[k] = _prior.Moments.empty(len(m.second), m.rows.shape[1])
         return [int(k) for k in few]
 
     def _label(self, X, weights):
