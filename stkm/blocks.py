@@ -14,7 +14,7 @@ from sklearn import get_config
 
 from .validation import check_images, check_real
 
-__all__ = ["Images", "as_array", "block_length", "is_sequence", "row_bytes"]
+__all__ = ["Images", "as_array", "block_length", "fits", "is_sequence", "row_bytes"]
 
 
 class Images:
@@ -27,7 +27,8 @@ class Images:
 
     Attributes
     ----------
-    shape : (H, W, C); grey : whether the images came without channels
+    shape : (H, W, C); grey : whether the images came without channels; features : columns of the
+        table that they came from, where the estimator has noted it
 
     Raises
     ------
@@ -35,7 +36,7 @@ class Images:
     """
 
     def __init__(self, X, image_shape=None):
-        self.image_shape = image_shape
+        self.image_shape, self.features = image_shape, None
         self.lazy = is_sequence(X)
         self.source = X if self.lazy else np.asarray(X)
         if self.lazy and not len(X):
@@ -80,6 +81,14 @@ class Images:
 def as_array(X):
     """A sequence read whole; what is an array, a list or a table stays as it is."""
     return Images(X)._raw(slice(None)) if is_sequence(X) and len(X) else X
+
+
+def fits(X, size):
+    """Whether X is in memory already, and at most ``size`` images."""
+    if isinstance(X, Images) or is_sequence(X):
+        return False
+    shape = getattr(X, "shape", None)
+    return (shape[0] if shape else len(X) if isinstance(X, (list, tuple)) else 0) <= size
 
 
 def is_sequence(X):

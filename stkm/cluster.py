@@ -20,7 +20,7 @@ from . import checkpoint as _checkpoint
 from . import fitting
 from . import init as _init
 from .align import Alignment, unflatten
-from .blocks import Images, as_array, block_length, is_sequence
+from .blocks import Images, as_array, block_length, fits
 from .devices import choose
 from .learning import LARGEST, ROUNDS
 from .progress import Progress, pack_prior, unpack_prior
@@ -153,7 +153,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def predict(self, X):
         """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
-        return np.concatenate([f.argmin(1) for f in self._each_block(X)]).astype(np.int32)
+        return self._values(X).argmin(1).astype(np.int32)
 
     def transform(self, X):
         """Distances ``(N, K)`` of images to the centroids.
@@ -170,7 +170,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def score(self, X, y=None, sample_weight=None):
         """Minus the objective on X: higher is better, as scikit-learn expects."""
-        f = np.concatenate([f.min(1) for f in self._each_block(X)])
+        f = self._values(X).min(1)
         return -float(check_weights(sample_weight, len(f)) @ f.astype(np.float64))
 
     def align(self, X):
@@ -383,34 +383,18 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise ValueError(f"init has shape {np.shape(self.init)}, expected centroids {shape}")
         return centers
 
-    def _read(self, X):
-        """New images block by block, checked, ``(n, H, W, C)``."""
-        check_is_fitted(self, "cluster_centers_")
-        X = X if isinstance(X, Images) else Images(self._table(X, False), self.image_shape)
-        size = self._model.block(len(self.cluster_centers_))
-        for start in range(0, len(X), size):
-            images = X[start : start + size]
-            yield self._check_new(images[..., 0] if X.grey else images)
-
-    def _values(self, X):
-        """Distances as an array, also where ``set_output`` makes `transform` give a table."""
-        return np.concatenate(list(self._each_block(X)))
-
-    def _each_block(self, X):
-        """Distances ``(n, K)`` of the images, block by block."""
-        return (self._distances(self._model.shrink(images))[0] for images in self._read(X))
-
-    def _table(self, X, reset):
-        """X, looked at by scikit-learn where it is a table of one row an image."""
-        flat = self.image_shape is not None and not is_sequence(X) and np.asarray(X).ndim <= 2
-        return validate_data(self, X, reset=reset, dtype="numeric") if flat else X
-
     def _check_input(self, X, reset):
-        """Images ``(N, H, W, C)`` and whether they were grey; sets what scikit-learn asks for."""
-        images, grey = check_images(self._table(X, reset), self.image_shape)
+        """Images ``(N, H, W, C)`` and whether they were grey; a table also by scikit-learn."""
+        if self.image_shape is not None and np.ndim(X) <= 2:  # a table of one row an image
+            X = validate_data(self, X, reset=reset, dtype="numeric")
+            return self._framed(X)
+        images, grey = self._framed(X)
         if reset:
             self.n_features_in_ = int(np.prod(images.shape[1:]))
         return images, grey
+
+    def _framed(self, X):
+        return check_images(X, self.image_shape)
 
     def _check_new(self, X):
         check_is_fitted(self, "cluster_centers_")
@@ -487,6 +471,26 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             return fitting.fit_adam(self._model, images, weights, start, rng, progress)
         start = None if self._searches else self._given_centers(images, weights, rng)
         return fitting.fit_gauss_newton(self._model, images, weights, rng, start, progress)
+
+    def _values(self, X):
+        """Distances as an array, also where ``set_output`` makes `transform` give a table."""
+        return np.concatenate(list(self._each_block(X)))
+
+    def _each_block(self, X):
+        """Distances ``(n, K)`` of the images, block by block."""
+        return (self._distances(self._model.shrink(images))[0] for images in self._read(X))
+
+    def _read(self, X):
+        """New images block by block, checked, ``(n, H, W, C)``."""
+        check_is_fitted(self, "cluster_centers_")
+        size = self._model.block(len(self.cluster_centers_))
+        if fits(X, size):
+            yield self._check_new(X)
+            return
+        X = X if isinstance(X, Images) else Images(X, self.image_shape)
+        for start in range(0, len(X), size):
+            images = X[start : start + size]
+            yield self._check_new(images[..., 0] if X.grey else images)
 
     def _distances(self, images):
         return fitting.distances(self._model, images, self._matched(), self.prior_)

