@@ -72,15 +72,18 @@ def stop(monkeypatch):
 # ---------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("name", [*FITS, "paper"])
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("affine", "paper")]
+
+
+@pytest.mark.parametrize("name", ["learned", "given", "mini-batch", *OTHERS])
 def test_a_fit_stopped_anywhere_ends_as_one_that_was_not(name, stop, tmp_path):
     plain = estimator(name).fit(X)
     whole = estimator(name).fit(X, checkpoint=tmp_path / "whole.npz")
     assert same(whole, plain)  # to write changes nothing
     places = list(stop.places)
-    assert len(places) >= 3
+    assert len(places) >= 2
     firsts = [places.index(place) for place in dict.fromkeys(places)]
-    for number in sorted({*firsts, len(places) // 2, len(places) - 1}):
+    for number in sorted({*firsts, len(places) - 1}):
         path = tmp_path / f"{number}.npz"
         stop.places, stop.at = [], number
         with pytest.raises(Stopped):
@@ -227,7 +230,7 @@ def kills(tmp_path, n, seed):
 
 
 def test_a_killed_fit_leaves_a_whole_file_and_ends_the_same(tmp_path):
-    kills(tmp_path, 3, seed=0)
+    kills(tmp_path, 2, seed=0)
 
 
 @pytest.mark.slow
