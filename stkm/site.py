@@ -68,7 +68,7 @@ def build(folder: Path | None = None) -> list[Page]:
     ValueError : there is no executed notebook
     """
     folder = Path(folder or paths.SITE)
-    books = sorted(paths.EXECUTED.glob("*.ipynb"))
+    books = sorted(p for p in paths.EXECUTED.glob("*.ipynb") if not p.stem.endswith(".failed"))
     if not books:
         raise ValueError(f"no executed notebook in {paths.EXECUTED}: run the pipeline first")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -120,6 +120,11 @@ def test_links_of_the_site_lead_somewhere(project):
                 assert (project / "site" / href).is_file() or href == "x.md", (path, href)
 
 
+def test_a_run_that_failed_has_no_page(project):
+    nbformat.write(book(), project / "executed" / "figures-toy.failed.ipynb")
+    assert not any("failed" in page.name for page in site.build())
+
+
 def test_a_broken_notebook_leaves_the_old_site_as_it_was(project):
     site.build()
     before = {p.name: p.read_bytes() for p in (project / "site").glob("*.html")}
