@@ -385,7 +385,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _check_input(self, X, reset):
         """Images ``(N, H, W, C)`` and whether they were grey; a table also by scikit-learn."""
-        if self.image_shape is not None and np.ndim(X) <= 2:  # a table of one row an image
+        if self.image_shape is not None and np.asarray(X).ndim <= 2:  # a table of one row an image
             X = validate_data(self, X, reset=reset, dtype="numeric")
             return self._framed(X)
         images, grey = self._framed(X)

@@ -249,7 +249,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _images(self, X, reset):
         """X as checked images; a table in memory by scikit-learn's checks, too."""
-        if is_sequence(X) or isinstance(X, np.memmap) or np.ndim(X) > 2:
+        if is_sequence(X) or isinstance(X, np.memmap) or np.asarray(X).ndim > 2:
             return Images(X, self.image_shape)
         images, grey = self._check_input(X, reset=reset)
         images = Images(images[..., 0] if grey else images)

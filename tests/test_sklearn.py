@@ -51,7 +51,13 @@ CHECKED = [
 ]
 
 
-@parametrize_with_checks(CHECKED)
+EXEMPT = {
+    "check_sample_weight_equivalence_on_dense_data": "the start is drawn: of as many numbers as "
+    "there are rows. With a given start a weight of 2 is a row given twice (test_cluster.py)"
+}
+
+
+@parametrize_with_checks(CHECKED, expected_failed_checks=lambda estimator: EXEMPT)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
