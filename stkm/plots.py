@@ -770,7 +770,8 @@ def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Ax
     >>> ax.get_lines()[0].get_ydata().tolist()
     [9.0, 5.0, 4.0]
     """
-    steps = [step for step in steps if step["stage"] not in ("searched", "final")]
+    # an estimator made from centroids has its last step alone
+    steps = [s for s in steps if s["stage"] not in ("searched", "final")] or list(steps)
     if not steps:
         raise ValueError("no steps in the history of this fit")
     ax = plt.gca() if ax is None else ax
