@@ -101,7 +101,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         init="k-means++",
         n_init="auto",
         n_swaps="auto",
-        max_iter=5,
+        max_iter=1,
         batch_size=1024,
         init_size=None,
         tol=0.0,

@@ -60,7 +60,10 @@ def run(folder, forced, devices, kind, launcher=()):
         return dict(arrays), done.stdout.splitlines()[-1].split()  # the first lines are Gloo's
 
 
-@pytest.mark.parametrize("kind", ["whole", "mini-batch"])
+@pytest.mark.parametrize(
+    "kind",
+    ["quick", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("whole", "mini-batch"))],
+)
 def test_four_devices_find_what_one_finds(kind, tmp_path):
     one, printed = run(tmp_path, 1, "None", kind)
     assert printed == ["1", "1"]

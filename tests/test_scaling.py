@@ -9,13 +9,14 @@ from stkm import scaling
 
 def test_copies_are_warps_of_their_images(tmp_path):
     images = digits()[:3]
-    path = scaling.warped_copies(images, 7, tmp_path / "x.npy", seed=1)
+    little = {"degrees": 4, "stretch": 0.04, "shift": 0.5, "sd": 0.2, "seed": 1}
+    path = scaling.warped_copies(images, 7, tmp_path / "x.npy", **little)
     X = np.load(path, mmap_mode="r")
     assert X.shape == (7, 28, 28) and X.dtype == np.uint8
     a, b = (np.float64(x).reshape(len(x), -1) for x in (X, images))
     correlation = np.corrcoef(np.concatenate([a, b]))[:7, 7:]
     assert (correlation.argmax(1) == np.arange(7) % 3).all() and correlation.max() < 1
-    again = np.load(scaling.warped_copies(images, 5, tmp_path / "y.npy", seed=1))
+    again = np.load(scaling.warped_copies(images, 5, tmp_path / "y.npy", **little))
     assert np.array_equal(again, X[:5])
     still = {"degrees": 0, "stretch": 0, "shift": 0, "sd": 0}
     assert np.array_equal(np.load(scaling.warped_copies(images, 3, path, **still)), images)
@@ -38,6 +39,7 @@ def test_iterations_and_days_by_hand():
     assert which == "memory" and found == pytest.approx(1e6 * 2 * 50 * 5e3 / 5e10 / 86400)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_time_and_memory(tmp_path):
     path = scaling.warped_copies(digits()[:30], 96, tmp_path / "x.npy")
     params = {"n_clusters": 2, "landmarks": 3, "n_swaps": 0, "n_init": 1, "batch_size": 32}
@@ -48,6 +50,7 @@ def test_a_process_of_its_own_measures_time_and_memory(tmp_path):
     assert 0.05 < row["before"] <= row["peak"] < 8
 
 
+@pytest.mark.slow
 def test_devices_change_no_label():
     X = digits()[:40].astype(np.float32) / 255
     params = {"centers": X[:3], "rounds": 1, "landmarks": 3, "prior": "fixed"}
