@@ -234,6 +234,7 @@ def test_a_killed_fit_leaves_a_whole_file_and_ends_the_same(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("STKM_KILLS" not in os.environ, reason="20 kills if STKM_KILLS is set: minutes")
 def test_twenty_kills(tmp_path):
     for trial in range(4):
         folder = tmp_path / str(trial)

@@ -75,8 +75,7 @@ def test_a_warp_of_the_smaller_frame_is_the_same_map(make):
     np.testing.assert_allclose(small.bending_energy(moves), whole.bending_energy(r * moves))
 
 
-@pytest.mark.parametrize("channels", [None, 3])
-@pytest.mark.parametrize("cls", [STKMeans, AffineKMeans])
+@pytest.mark.parametrize(("cls", "channels"), [(STKMeans, None), (AffineKMeans, 3)])
 def test_a_large_frame_is_clustered_as_its_smaller_copy(cls, channels):
     X, kinds = large(channels=channels)
     p = params() if cls is STKMeans else {k: v for k, v in params().items() if k != "landmarks"}
