@@ -5,6 +5,7 @@ source (lax: no cell may fail), and one executed copy (strict: every output as i
 is kept; pictures are not compared, so the numbers behind them are printed).
 """
 
+import os
 import re
 
 import nbformat
@@ -14,6 +15,8 @@ from conftest import ROOT, command
 pytestmark = pytest.mark.slow
 
 SOURCES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+# Minutes of compilation, even for a few images: with STKM_NOTEBOOKS=all.  Their modules have tests.
+LONG = {"scaling", "selection"}
 EXECUTED = "notebooks/executed/cluster-affine_mnist-affine.ipynb"
 
 
@@ -23,6 +26,8 @@ def nbval(project, mode, path):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_notebook_runs(smoke_project, name):
+    if name in LONG and os.environ.get("STKM_NOTEBOOKS") != "all":
+        pytest.skip("takes minutes: with STKM_NOTEBOOKS=all")
     path = smoke_project / "notebooks" / f"{name}.ipynb"
     if name == "deep" and not (smoke_project / "data/deep/mnist5k-autoencoder-mlp").is_dir():
         # it goes on with what another notebook makes
