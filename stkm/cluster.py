@@ -183,7 +183,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _align(self, images):
         """`align` of one block."""
-        f, d = self._distances(self._model.shrink(images))
+        f, d = self._distances(images)
         labels = f.argmin(1).astype(np.int32)
         rows = np.arange(len(images))
         moves = unflatten(d[rows, labels])
@@ -374,6 +374,13 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
                 stacklevel=3,
             )
 
+    def _check_learning(self):
+        """Parameters of the learned prior, for estimators that have one."""
+        check_option("prior", self.prior, ("learned", "fixed"))
+        check_int("n_modes", self.n_modes, 0)
+        if check_real("tying", self.tying) > 1:
+            raise ValueError(f"tying={self.tying!r}: expected a number between 0 and 1")
+
     def _check_centers(self, centers, shape):
         """Centroids ``(K, H, W, C)`` of images of ``shape`` (H, W, C)."""
         centers, _ = check_images(centers, self.image_shape)
@@ -478,7 +485,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _each_block(self, X):
         """Distances ``(n, K)`` of the images, block by block."""
-        return (self._distances(self._model.shrink(images))[0] for images in self._read(X))
+        return (self._distances(images)[0] for images in self._read(X))
 
     def _read(self, X):
         """New images block by block, checked, ``(n, H, W, C)``."""
@@ -493,7 +500,8 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             yield self._check_new(images[..., 0] if X.grey else images)
 
     def _distances(self, images):
-        return fitting.distances(self._model, images, self._matched(), self.prior_)
+        small = self._model.shrink(images)
+        return fitting.distances(self._model, small, self._matched(), self.prior_)
 
     def _matched(self):
         """Centroids ``(K, h, w, C)`` on the frame that is matched."""
@@ -719,10 +727,7 @@ class STKMeans(_WarpKMeans):
         super()._check_parameters(images, weights)
         check_option("solver", self.solver, ("gauss-newton", "adam"))
         check_int("adam_steps", self.adam_steps, 1)
-        check_option("prior", self.prior, ("learned", "fixed"))
-        check_int("n_modes", self.n_modes, 0)
-        if check_real("tying", self.tying) > 1:
-            raise ValueError(f"tying={self.tying!r}: expected a number between 0 and 1")
+        self._check_learning()
         if self.prior == "learned" and self.solver == "adam":
             raise ValueError(
                 "prior='learned' needs solver='gauss-newton'; 'adam' has prior='fixed'"

@@ -17,7 +17,7 @@ from stkm import metrics
 from stkm.config import METHODS
 from stkm.results import read_npz
 
-__all__ = ["SCORES", "measure", "reproduction", "reproduction_markdown"]
+__all__ = ["SCORES", "line", "measure", "reproduction", "reproduction_markdown"]
 
 SCORES = ("ACC", "NMI", "ARI")
 ROUNDING = 0.5  # the published values are whole percents
@@ -225,12 +225,13 @@ def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str,
 def _rows(head, rows):
     """A table in Markdown, ACC first."""
     align = ["---"] * 3 + ["---:"] * 4 + ["---"] * 2
-    lines = [_line(head), _line(align[: len(head)])]
-    lines += [_line(_cells(row)[: len(head)]) for s in SCORES for row in rows if row["score"] == s]
+    lines = [line(head), line(align[: len(head)])]
+    lines += [line(_cells(row)[: len(head)]) for s in SCORES for row in rows if row["score"] == s]
     return "\n".join(lines)
 
 
-def _line(cells):
+def line(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
     return "| " + " | ".join(cells) + " |"
 
 

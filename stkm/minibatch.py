@@ -28,7 +28,7 @@ from .cluster import STKMeans, _WarpKMeans
 from .fitting import PASS
 from .lloyd import assign, candidates, cold_state
 from .progress import Progress, pack_prior, unpack_prior
-from .validation import check_int, check_option, check_real, check_weights
+from .validation import check_int, check_real, check_weights
 from .warp import Warp
 
 __all__ = ["MiniBatchSTKMeans"]
@@ -258,10 +258,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _check_parameters(self, images, weights):
         super()._check_parameters(images, weights)
-        check_option("prior", self.prior, ("learned", "fixed"))
-        check_int("n_modes", self.n_modes, 0)
-        if check_real("tying", self.tying) > 1:
-            raise ValueError(f"tying={self.tying!r}: expected a number between 0 and 1")
+        self._check_learning()
 
     def _params(self):
         """Parameters of the sample's fit: its passes, tolerance and batches are `STKMeans`'s."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stkm.config import METHODS
-from stkm.evidence import DASH, SCORES
+from stkm.evidence import DASH, SCORES, line
 from stkm.results import read_json, write_text
 
 __all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
@@ -240,18 +240,14 @@ def _bound_cells(row: Mapping[str, Any]) -> list[str]:
     return [_number(row["chance"]) + top, _number(row["ceiling"])]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def markdown(table: Mapping[str, Any]) -> str:
     """Return the table in Markdown: ACC open, NMI and ARI folded, then the notes."""
     parts = []
     for score in SCORES:
         rows = [_cells(row) for row in table["rows"] if row["score"] == score]
         head = HEADER + BOUNDS if score == SCORES[0] else HEADER
-        align = _line(["---", "---", *["---:"] * (len(head) - 2)])
-        body = "\n".join([_line(head), align, *map(_line, rows)])
+        align = line(["---", "---", *["---:"] * (len(head) - 2)])
+        body = "\n".join([line(head), align, *map(line, rows)])
         folded = f"<details>\n<summary>{score}</summary>\n\n{body}\n\n</details>"
         parts.append(f"**{score}**\n\n{body}" if score == SCORES[0] else folded)
     parts.append("\n".join(f"- {note}" for note in table["notes"]))
