@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from joblib import cpu_count
+from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +23,46 @@ for name in ("STKM_PROFILE", "STKM_ROOT", "MPLBACKEND"):
 
 settings.register_profile("stkm", deadline=None, derandomize=True, database=None)
 settings.load_profile("stkm")
+
+# A process that shares the tests with another one stays on one core, so that they don't get into
+# each other's way: XLA spends much of a second core on handing small pieces between threads.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if WORKER and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(WORKER.removeprefix("gw")) % len(cores)]})
+
+# The files whose tests share one run of the pipeline (`smoke_project`): the longest piece.
+SMOKE = ("test_pipeline.py", "test_notebooks.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Share all tests among two processes, where there are two cores; files that are named, not.
+
+    Not a setting of pyproject.toml: nbval's cells of a notebook must stay in one process.
+    """
+    if WORKER is None and config.getoption("numprocesses", 1) is None and cpu_count() > 1:
+        if [Path(arg).resolve() for arg in config.args] == [ROOT / "tests"]:
+            config.option.numprocesses, config.option.dist = 2, "loadfile"
+            config.option.loadscopereorder = False
+
+
+class SmokeTogether(LoadFileScheduling):
+    """A file's tests stay in one process, and all that use `smoke_project` in the same one."""
+
+    def _split_scope(self, nodeid):
+        scope = super()._split_scope(nodeid)
+        return "smoke" if scope.endswith(SMOKE) else scope
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return SmokeTogether(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    if WORKER:  # the longest piece first
+        items.sort(key=lambda item: item.path.name not in SMOKE)
+
 
 # What is made, not written: neither source nor wanted in a copy.
 MADE = (".git .venv .cache .dvc/cache .dvc/tmp data/raw data/prepared data/runs "
