@@ -557,9 +557,10 @@ class STKMeans(_WarpKMeans):
     end early when held-out images lose by them, or when one cluster outgrows the others.
 
     The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
-    runs on ``search_size`` images, the Lloyd loop on all. Labels and ``inertia_`` are those that
-    `predict` gives; with ``solver="adam"`` they are those of the loop's last pass, where warps have
-    had more steps.
+    runs on ``search_size`` images, the Lloyd loop on all. With a learned prior, of more than 8 000
+    images so many find centroids and prior; then all are aligned and learn on from there. Labels
+    and ``inertia_`` are those that `predict` gives; with ``solver="adam"`` they are those of the
+    loop's last pass, where warps have had more steps.
 
     Parameters
     ----------
@@ -602,7 +603,8 @@ class STKMeans(_WarpKMeans):
     ----------
     cluster_centers_ : (K, H, W[, C]) low-passed as ``smoothing`` says, in the images' own scale
     labels_ : (N,) int32; inertia_ : objective (Eq. 2)
-    n_iter_ : Lloyd passes; history_ : one dict a step, with stage and objective
+    n_iter_ : Lloyd passes; history_ : one dict a step, with stage and objective, and the share of
+        the images where a step of many has seen a part of them
     prior_ : `stkm.prior.Prior`, or None with ``prior="fixed"``; deformation_modes_ and
         appearance_modes_ are its modes
     n_used_ : clusters with at least one image

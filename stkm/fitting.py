@@ -32,6 +32,7 @@ RIVAL = 10.0  # a lead of more than so many times the rival's last gain is safe
 PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # of a pass: warps go on from pass to pass
 SEARCH = PASS | {"n_cold": 5}  # of the search: as good an optimum in four fifths of the time
 SEARCH_PASSES, SWAP_PASSES = 8, 4  # Lloyd passes before the swaps, and after each one
+PART = 8000  # images that find what all the images of a larger set then go on from
 N_INIT = 2  # n_init="auto": searches, of which that of lowest objective goes on
 SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
 FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
@@ -41,6 +42,7 @@ EASE = 0.1  # weight of the displacement in the affine start: images that are fa
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 LLOYD = ("coarse", "lloyd", "affine", "adam")  # stages whose steps are passes
 LEARNED = ("taught", "swapped", "learned")  # places of a fit whose rounds have begun
+WHOLE = ("spread", "done")  # places of a fit that goes on from what a part of its images found
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
 
 
@@ -149,6 +151,11 @@ class Model:
         return N_INIT if self.params["n_init"] == "auto" else self.params["n_init"]
 
     @property
+    def learned(self):
+        """Whether the prior is learned."""
+        return self.params["prior"] == "learned"
+
+    @property
     def n_swaps(self):
         """Swaps tried in each search, and after the learning."""
         given, k = self.params["n_swaps"], self.params["n_clusters"]
@@ -157,9 +164,8 @@ class Model:
     @property
     def most_steps(self):
         """Entries that `report` and `tell` get at most: what a progress bar runs to."""
-        learned = self.params["prior"] == "learned"
         search = self.n_init * (SEARCH_PASSES + self.n_swaps)
-        return search + self.params["max_iter"] + learned * (2 * ROUNDS + self.n_swaps)
+        return search + self.params["max_iter"] + self.learned * (3 * ROUNDS + self.n_swaps)
 
     @property
     def stride(self):
@@ -278,15 +284,30 @@ def _adam_distances(model, images, centers):
 class _Course:
     """Marks of a fit: where it is, from which it can go on (`stkm.progress`)."""
 
-    def __init__(self, progress, weights, history, rng):
-        self.progress, self.weights, self.history, self.rng = progress, weights, history, rng
+    def __init__(self, progress, weights, rng):
+        self.progress, self.everyone, self.rng = progress, weights, rng
+        self.history, self.place = [], None
         self.meta = {}  # what later steps need of earlier ones
+        self.take(None)
+
+    def take(self, part):
+        """From now on the states are of the images ``part``, an index; None: of all."""
+        self.part = part
+        self.weights = self.everyone if part is None else self.everyone[part]
+
+    def go_on(self, meta, arrays):
+        """Stand where a mark was made; returns the state of it."""
+        self.history, self.place = meta["history"], meta["place"]
+        self.meta = {n: meta[n] for n in ("before", "swapped", "passes") if n in meta}
+        self.take(arrays.get("part"))
+        return unpack_state(arrays["state"])
 
     def mark(self, place, state, matcher=None, **meta):
         """The state is sound: it is what an interruption gives, and a checkpoint keeps."""
         self.meta |= meta
+        self.place = place
         passes = sum(e["stage"] in LLOYD for e in self.history)
-        known = np.isfinite(state.f).any()
+        known = self.part is None and np.isfinite(state.f).any()
         self.progress.latest = Result(
             state.centers,
             state.labels if known else None,
@@ -297,7 +318,7 @@ class _Course:
             state.prior,
         )
         memory = getattr(matcher, "memory", None)
-        arrays = {"state": pack_state(state), "memory": memory and memory()}
+        arrays = {"state": pack_state(state), "memory": memory and memory(), "part": self.part}
         self.progress.mark(place, self.rng, arrays, history=self.history, **self.meta)
 
     def watch(self, place, state, matcher=None):
@@ -313,23 +334,56 @@ class _Course:
 def fit_gauss_newton(model, images, weights, rng, start, progress=None):
     """Search on a part of the images, Lloyd on all of them, labels as `predict` gives them.
 
-    ``start`` is None or given centroids ``(K, H, W, C)``, which skip the search.
+    With a learned prior, `PART` images of a larger set find centroids and prior, and all of them
+    go on from there. ``start`` is None or given centroids ``(K, H, W, C)``, which skip the search.
     """
     progress = progress or Progress(verbose=model.params["verbose"])
     found, smooth = progress.restore(rng), model.smooth(images)
-    history = found[0]["history"] if found else []
-    course = _Course(progress, weights, history, rng)
+    course, state = _Course(progress, weights, rng), None
     if found:
-        course.meta = {n: found[0][n] for n in ("before", "swapped") if n in found[0]}
-    coarse = max(0, model.params["max_iter"] - FINE_PASSES) if model.stride > 1 else 0
-    if found:
-        state, place = unpack_state(found[1]["state"]), found[0]["place"]
-    elif start is None:
-        centers, place = search(model, smooth, weights, rng, history, progress), "searched"
+        state = course.go_on(*found)
+    elif start is None and model.learned and np.count_nonzero(weights) > PART:
+        course.take(_draw(weights, PART, rng))
+    if course.part is not None:
+        state = _find(model, smooth[course.part], start, state, course)[1]
+        share = float(course.weights.sum() / weights.sum())
+        for entry in course.history:  # objectives of so much of the images' weight
+            entry |= {"share": share} if entry["stage"] in (*LLOYD, "learn") else {}
+        course.take(None)
+        course.place = "found"
+    if course.place in ("found", *WHOLE):
+        matcher, state = _spread(model, smooth, state, course)
     else:
-        centers, place = model.smooth(start), "searched"
+        matcher, state = _find(model, smooth, start, state, course)
+    passes, converged = course.meta["passes"]
+    history = course.history
+    result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
+    return label(model, images, weights, result, matcher)
+
+
+def _draw(weights, size, rng):
+    """Index of ``size`` images, in order, drawn without repetition by their weights."""
+    size = min(size, int((weights > 0).sum()))
+    chosen = rng.choice(len(weights), size, replace=False, p=weights / weights.sum())
+    return np.sort(chosen)
+
+
+def _find(model, smooth, start, state, course):
+    """Centroids and prior of low-passed images, from a start, a search, or where a mark stands.
+
+    Returns (matcher, state).
+    """
+    weights, rng, history, place = course.weights, course.rng, course.history, course.place
+    coarse = max(0, model.params["max_iter"] - FINE_PASSES) if model.stride > 1 else 0
+    centers = None
+    if state is None:
+        place = "searched"
+        if start is None:
+            centers = search(model, smooth, weights, rng, history, course.progress)
+        else:
+            centers = model.smooth(start)
     matcher = model.matcher(smooth, stride=model.stride, **PASS)
-    if not found:
+    if state is None:
         state = cold_state(matcher, centers)
         course.mark("searched", state)
     n_iter, cold = 0, True
@@ -350,13 +404,43 @@ def fit_gauss_newton(model, images, weights, rng, start, progress=None):
         course.watch("lloyd", state),
         cold=np.full(len(state.centers), cold),
     )
+    course.meta["passes"] = [passes + n_iter, converged]
     # images that all are fitted exactly leave nothing to learn from
     exact = not state.objective(weights) > EXACT * model.spread * weights.sum()
-    if model.params["prior"] == "learned" and (place in LEARNED or not exact):
+    if model.learned and (place in LEARNED or not exact):
         learn(model, matcher, state, course, place)
-    passes += n_iter
-    result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
-    return label(model, images, weights, result, matcher)
+    return matcher, state
+
+
+def _spread(model, smooth, state, course):
+    """All the images align with what a part of them found, and learn on from there.
+
+    Returns (matcher, state).
+    """
+    weights, history = course.weights, course.history
+    matcher = model.matcher(smooth, **PASS)
+    if course.place not in WHOLE:
+        prior, state = state.prior, cold_state(matcher, state.centers)
+        everything = np.ones_like(state.mask)
+        assign(matcher, state, everything, np.ones(len(state.centers), bool))
+        if prior is not None:  # its penalty is slow to follow from the identity
+            state.prior = prior
+            assign(matcher, state, everything)
+        entry = {"stage": "spread", "objective": state.objective(weights), "relocated": []}
+        history.append(entry)
+        course.progress.report(entry, len(weights))
+        course.mark("spread", state)
+    if course.place == "spread":
+        if state.prior is not None:
+            report = course.progress.report
+            lesson_of(model, matcher, weights, history, course.rng, report).rounds(state)
+        else:  # the part was fitted exactly, the other images need not be
+            watch = course.watch("spread", state)
+            cold = np.zeros(len(state.centers), bool)
+            passes = model.params["max_iter"]
+            model.lloyd(matcher, state, weights, history, "lloyd", passes, watch, cold=cold)
+        course.mark("done", state)
+    return matcher, state
 
 
 def lesson_of(model, matcher, weights, history, rng=None, callback=None):
@@ -425,9 +509,7 @@ def search(model, smooth, weights, rng, history, progress):
     p = model.params
     part = np.arange(len(smooth))
     if len(part) > p["search_size"]:
-        size = max(p["search_size"], p["n_clusters"])
-        size = min(size, int((weights > 0).sum()))
-        part = np.sort(rng.choice(len(part), size, replace=False, p=weights / weights.sum()))
+        part = _draw(weights, max(p["search_size"], p["n_clusters"]), rng)
     matcher = model.matcher(smooth[part], stride=model.stride, **SEARCH)
     found = [
         _search_once(model, matcher, weights[part], run, stream, history, progress)
@@ -474,10 +556,10 @@ def fit_adam(model, images, weights, start, rng, progress=None):
     ``start`` are centroids ``(K, H, W, C)``. The labels are those of the last pass.
     """
     progress = progress or Progress(verbose=model.params["verbose"])
-    found = progress.restore(rng)
-    history, place = (found[0]["history"], found[0]["place"]) if found else ([], "start")
+    found, course = progress.restore(rng), _Course(progress, weights, rng)
+    kept = course.go_on(*found) if found else None
+    history, place = course.history, course.place
     steps, (first, rest) = model.params["adam_steps"], model.adam_passes
-    course = _Course(progress, weights, history, rng)
     matcher = model.adam_matcher(images, steps)
     state = cold_state(matcher, model.smooth(start))
     cold = np.ones(len(start), bool)
@@ -485,7 +567,7 @@ def fit_adam(model, images, weights, start, rng, progress=None):
         rough = model.adam_matcher(images, steps, affine=True)
         affine = cold_state(rough, low_pass(start, model.coarse))
         if place == "affine":
-            affine = unpack_state(found[1]["state"])
+            affine = kept
             rough.recall(found[1]["memory"])
         watch = course.watch("affine", affine, rough)
         model.lloyd(rough, affine, weights, history, "affine", first, watch)
@@ -494,7 +576,7 @@ def fit_adam(model, images, weights, start, rng, progress=None):
         state.centers = update(matcher, state, weights)
         cold[:] = False
     if place == "adam":
-        state = unpack_state(found[1]["state"])
+        state = kept
         matcher.recall(found[1]["memory"])
     watch = course.watch("adam", state, matcher)
     n_iter, converged = model.lloyd(

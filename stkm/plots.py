@@ -743,7 +743,7 @@ def distances(
     return ax
 
 
-LEARNED = ("learn", "learned swap")
+LEARNED = ("learn", "learned swap", "spread")
 
 
 def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
@@ -751,7 +751,8 @@ def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Ax
 
     Filled markers are steps that were kept, hollow ones swaps or rounds that were tried and
     undone.  Stages with a learned prior have another objective, minus a log-likelihood, on an
-    axis of its own to the right.
+    axis of its own to the right.  Where a step saw a share of the images, its objective is divided
+    by it.
 
     Parameters
     ----------
@@ -786,7 +787,8 @@ def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Ax
         on = right if stage in LEARNED else ax
         colour, marker = COLOURS[stages.index(stage)], MARKERS[stages.index(stage)]
         kept = [steps[i].get("accepted", not steps[i].get("undone", False)) for i in where]
-        x, y = np.array(where) + 1, np.array([steps[i]["objective"] for i in where])
+        values = [steps[i]["objective"] / steps[i].get("share", 1) for i in where]
+        x, y = np.array(where) + 1, np.array(values)
         kept = np.array(kept, bool)
         (line,) = on.plot(x[kept], y[kept], marker=marker, color=colour, label=stage)
         on.plot(x[~kept], y[~kept], marker, color=colour, markerfacecolor="none")

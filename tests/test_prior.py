@@ -8,7 +8,7 @@ from helpers import bars, digits
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal, ortho_group
 
-from stkm import AffineKMeans, STKMeans, learning, prior, solvers
+from stkm import AffineKMeans, STKMeans, fitting, learning, prior, solvers
 from stkm.ceiling import class_templates
 from stkm.metrics import clustering_accuracy
 from stkm.prior import Members, Prior, learn
@@ -189,6 +189,34 @@ def test_learning_lowers_the_objective_and_stops_where_held_out_images_lose(monk
     monkeypatch.setattr(learning, "SLACK", -1e9)  # no second round is good enough
     km.fit(X)
     assert [e.get("undone") for e in km.history_ if e["stage"] == "learn"] == [None, True]
+
+
+def test_a_part_of_many_images_finds_what_all_go_on_from(monkeypatch):
+    X, kinds = bars(150)
+    params = {"landmarks": 3, "n_swaps": 2, "n_init": 1, "random_state": 0}
+    whole = STKMeans(3, **params).fit(X)
+    monkeypatch.setattr(fitting, "PART", 60)
+    km = STKMeans(3, **params).fit(X)
+    assert clustering_accuracy(kinds, km.labels_) == 1 == clustering_accuracy(kinds, whole.labels_)
+    assert np.array_equal(km.labels_, km.predict(X)) and len(km.labels_) == 150
+    assert km.inertia_ < whole.inertia_ + 0.05 * abs(whole.inertia_)
+    stages = [e["stage"] for e in km.history_]
+    assert stages.index("spread") > stages.index("learn")
+    assert stages[stages.index("spread") :].count("learn") >= 1
+    early = [e for e in km.history_[: stages.index("spread")] if e["stage"] in ("lloyd", "learn")]
+    assert early and all(e["share"] == pytest.approx(0.4) for e in early)
+    assert not any("share" in e for e in km.history_[stages.index("spread") :])
+
+
+def test_a_part_that_is_fitted_exactly_does_not_speak_for_the_rest(monkeypatch):
+    bar, block = np.zeros((2, 12, 12), np.float32)
+    bar[2:9, 3:5], block[3:8, 3:8] = 1, 1
+    X = np.stack([bar, block] * 30 + [0.5 * bar, 0.5 * block])
+    weights = np.r_[np.ones(60), np.full(2, 1e-9)]  # in no part
+    monkeypatch.setattr(fitting, "PART", 40)
+    km = STKMeans(2, landmarks=3, n_swaps=0, random_state=0).fit(X, sample_weight=weights)
+    assert km.prior_ is None and len(km.labels_) == 62
+    assert clustering_accuracy(np.arange(60) % 2, km.labels_[:60]) == 1
 
 
 def test_a_swap_by_the_likelihood_mends_a_bad_start():
