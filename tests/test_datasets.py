@@ -242,7 +242,7 @@ def test_prepares_without_tensorflow_or_network(tmp_path, prepared):
     finish(run_python(code, STKM_PREPARED_DIR=str(tmp_path)))
 
 
-def test_s10_loads_without_tfds_or_network(prepared):
+def test_S10_loads_without_tfds_or_network(prepared):
     code = (
         "from stkm.datasets import load_dataset\n"
         "print(len(load_dataset('mnist5k', 'test')))\n"
@@ -324,7 +324,7 @@ def test_another_recipe_makes_the_set_again(copy, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["arrays.npz", "affine_mnist-train.array_record-00000-of-00001"])
-def test_s10_flipped_byte_is_named_with_both_sums(copy, ending):
+def test_S10_flipped_byte_is_named_with_both_sums(copy, ending):
     path = copy / "affine_mnist" / "1.0.0" / ending
     right = prepare("affine_mnist")["files"][ending]
     flip(path)
@@ -526,7 +526,7 @@ def assert_says_what_to_do(error: DatasetUnavailable) -> None:
         assert raw.name in text and raw.sha256 in text and raw.published in text
 
 
-def test_s10_no_file_and_no_network(no_network):
+def test_S10_no_file_and_no_network(no_network):
     start = time.perf_counter()
     with pytest.raises(DatasetUnavailable) as error:
         load_dataset("mnist")
@@ -535,7 +535,7 @@ def test_s10_no_file_and_no_network(no_network):
     assert not files.raw_folder("mnist").exists()
 
 
-def test_s10_no_file_and_a_network_that_does_not_answer(monkeypatch):
+def test_S10_no_file_and_a_network_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: time.sleep(30))
     start = time.perf_counter()
     with pytest.raises(DatasetUnavailable, match="no answer") as error:

@@ -457,7 +457,7 @@ def test_colour_goes_through_the_records(monkeypatch):
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_s10_no_file_and_no_network_for(name, no_network):
+def test_S10_no_file_and_no_network_for(name, no_network):
     start = time.perf_counter()
     with pytest.raises(DatasetUnavailable) as error:
         load_dataset(name)
@@ -472,7 +472,7 @@ def test_s10_no_file_and_no_network_for(name, no_network):
     assert not folder.exists()
 
 
-def test_s10_without_any_network_interface():
+def test_S10_without_any_network_interface():
     """In a network namespace of its own: prepared and loaded, and a missing set is named."""
     apart = ["unshare", "--map-root-user", "--net"]
     if (

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from helpers import digits
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -345,6 +346,22 @@ def test_images_without_variance_give_one_cluster_and_a_warning(name, architectu
         km.fit(np.full((20, 8, 8), 7.0))
     assert any("have no image" in str(w.message) for w in caught) == (km.n_used_ < 2)
     assert np.isfinite(km.inertia_) and np.isfinite(km.cluster_centers_).all()
+
+
+@pytest.mark.parametrize("cls", [DEC, VaDE])
+def test_O6_S11_without_training_the_clusters_in_use_are_counted(cls):
+    """Digits, whose rim is the same in all images, and no epoch before the clustering."""
+    X = digits(500)
+    options = {"max_updates": 2, "update_interval": 8} if cls is DEC else {"epochs": 1}
+    km = cls(10, layer_epochs=0, pretrain_epochs=0, random_state=0, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        km.fit(X)
+    assert km.n_used_ == len(np.unique(km.labels_)) and np.isfinite(km.inertia_)
+    said = [str(w.message) for w in caught if "have no image" in str(w.message)]
+    assert bool(said) == (km.n_used_ < 10)
+    assert not said or said[0].startswith(f"{10 - km.n_used_} of 10 clusters")
+    assert all(np.isfinite(v) for e in km.history_ for v in e.values() if isinstance(v, float))
 
 
 WRONG = [

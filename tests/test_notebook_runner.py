@@ -222,7 +222,7 @@ for i in range(3):
 FIGURE = "import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1)).gca().plot([1, 2]);"
 
 
-def test_o7_run_twice_gives_the_same_bytes_from_the_right_kernel(root, tmp_path):
+def test_O7_run_twice_gives_the_same_bytes_from_the_right_kernel(root, tmp_path):
     """Also with another kernel of the same name first on the path, and a home without settings."""
     theirs = tmp_path / "jupyter" / "kernels" / "python3"
     theirs.mkdir(parents=True)

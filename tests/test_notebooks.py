@@ -41,12 +41,12 @@ def test_a_source_notebook_runs(smoke_project, name):
     assert path.read_bytes() == before  # dvc compares sources by their bytes
 
 
-def test_an_executed_copy_has_the_outputs_of_another_run(smoke_project):
+def test_O8_an_executed_copy_has_the_outputs_of_another_run(smoke_project):
     result = nbval(smoke_project, "--nbval", smoke_project / EXECUTED)
     assert result.returncode == 0, result.stdout[-3000:]
 
 
-def test_one_other_digit_in_the_summary_is_seen(smoke_project):
+def test_O8_one_other_digit_in_the_summary_is_seen(smoke_project):
     book = nbformat.read(smoke_project / EXECUTED, as_version=4)
     (summary,) = [c for c in book.cells if "summary" in c.metadata.get("tags", [])]
     text = summary.outputs[0].text
@@ -69,13 +69,21 @@ def executed(project):
     return [(path, nbformat.read(path, as_version=4)) for path in paths]
 
 
-def test_executed_copies_were_run_in_order_and_without_complaint(smoke_project):
+def test_S12_executed_copies_were_run_in_order_and_without_complaint(smoke_project):
     for path, book in executed(smoke_project):
         cells = [c for c in book.cells if c.cell_type == "code"]
         assert [c.execution_count for c in cells] == list(range(1, len(cells) + 1)), path.name
         for output in (o for c in cells for o in c.outputs):
             assert output.get("name") != "stderr", (path.name, output.text)
             assert output.output_type != "error"
+
+
+def test_S8_the_perplexity_fits_the_number_of_images_and_is_printed(smoke_project):
+    for path, book in executed(smoke_project):
+        if path.stem.startswith("figures-"):
+            text = "".join(o.get("text", "") for c in book.cells for o in c.get("outputs", []))
+            n, perplexity = re.search(r"(\d+) images, perplexity ([\d.]+)", text).groups()
+            assert float(perplexity) == pytest.approx(min(30.0, (int(n) - 1) / 3), rel=1e-4)
 
 
 def test_executed_copies_hold_pictures_and_the_numbers_behind_them(smoke_project):

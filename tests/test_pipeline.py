@@ -99,7 +99,7 @@ def test_runs_of_the_paper_s_methods_start_from_the_same_centroids(smoke_project
     assert not np.array_equal(kept[0]["centroids"][0], kept[1]["centroids"][0])
 
 
-def test_the_second_time_nothing_runs(smoke_project):
+def test_S9_the_second_time_nothing_runs(smoke_project):
     before = made(smoke_project)
     began = time.monotonic()
     result, ran = repro(smoke_project)
@@ -122,7 +122,7 @@ def test_metrics_are_shown(smoke_project):
     assert max(map(len, table)) < 300  # no sentences, no lists of runs
 
 
-def test_a_changed_parameter_repeats_what_depends_on_it_and_nothing_else(smoke_project):
+def test_S9_a_changed_parameter_repeats_what_depends_on_it_and_nothing_else(smoke_project):
     before = made(smoke_project)
     with changed(smoke_project / "params.yaml", "max_iter: 300 ", "max_iter: 1 "):
         status = json.loads(command(smoke_project, "dvc", "status", "--json", "dvc.yaml").stdout)
@@ -191,7 +191,7 @@ def test_the_environment_can_t_change_the_profile_behind_the_pipeline_s_back(smo
     assert "STKM_PROFILE is 'default'" in result.stderr + result.stdout
 
 
-def test_a_killed_stage_leaves_nothing_that_counts(smoke_project):
+def test_S9_a_killed_stage_leaves_nothing_that_counts(smoke_project):
     before = made(smoke_project)
     stage, out = "cluster@affine_mnist-st_paper", "affine_mnist-st_paper"
     folder = str(Path(sys.executable).parent)

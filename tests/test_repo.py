@@ -251,7 +251,7 @@ def test_a_notebook_tells_a_story(path):
 
 
 @by_name
-def test_prose_holds_no_result(path):
+def test_S12_prose_holds_no_result(path):
     """Results are printed by the cells; a number in prose would go stale."""
     for cell in nb(path).cells:
         if cell.cell_type == "markdown":

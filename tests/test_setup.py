@@ -190,7 +190,7 @@ def test_a_missing_home_is_replaced(checkout, home):
     assert env["HOME"] == str(checkout.root / ".cache" / "home") and Path(env["HOME"]).is_dir()
 
 
-def test_o7_our_kernel_comes_before_another_of_its_name(checkout):
+def test_O7_our_kernel_comes_before_another_of_its_name(checkout):
     theirs = checkout.root.parent / ".local" / "share" / "jupyter" / "kernels" / "python3"
     theirs.mkdir(parents=True)
     spec = {"argv": ["/bin/false"], "display_name": "theirs", "language": "python"}
