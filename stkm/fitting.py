@@ -40,7 +40,7 @@ MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all p
 EXACT = 1e-6  # of the spread: rounding errors
 EASE = 0.1  # weight of the displacement in the affine start: images that are far must get there
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
-LLOYD = ("coarse", "lloyd", "affine", "adam")  # stages whose steps are passes
+LLOYD = ("coarse", "lloyd", "whole", "affine", "adam")  # stages whose steps are passes
 LEARNED = ("taught", "swapped", "learned")  # places of a fit whose rounds have begun
 WHOLE = ("spread", "done")  # places of a fit that goes on from what a part of its images found
 AFFINE_SHARE = 3  # solver="adam": one pass in three fits affine maps on low-passed images
@@ -438,7 +438,7 @@ def _spread(model, smooth, state, course):
             watch = course.watch("spread", state)
             cold = np.zeros(len(state.centers), bool)
             passes = model.params["max_iter"]
-            model.lloyd(matcher, state, weights, history, "lloyd", passes, watch, cold=cold)
+            model.lloyd(matcher, state, weights, history, "whole", passes, watch, cold=cold)
         course.mark("done", state)
     return matcher, state
 

@@ -216,6 +216,7 @@ def test_a_part_that_is_fitted_exactly_does_not_speak_for_the_rest(monkeypatch):
     monkeypatch.setattr(fitting, "PART", 40)
     km = STKMeans(2, landmarks=3, n_swaps=0, random_state=0).fit(X, sample_weight=weights)
     assert km.prior_ is None and len(km.labels_) == 62
+    assert "whole" in [e["stage"] for e in km.history_]  # passes over all of them
     assert clustering_accuracy(np.arange(60) % 2, km.labels_[:60]) == 1
 
 
