@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from functools import cached_property, partial
 from types import ModuleType
 from typing import NamedTuple
 
@@ -174,7 +174,6 @@ class Matcher:
         self.images = images
         alone = self.split.alone  # else every batch goes to the devices by itself
         self.source = _Source(images, alone)
-        self.blurred = _Source(low_pass(images, coarse), alone) if self.coarse else self.source
         self.q, self.full = q, solvers.make_grid(warp, q)
         self.set_stride(stride)
         self.affine_grid = solvers.make_grid(
@@ -183,6 +182,13 @@ class Matcher:
         lift = np.eye(len(warp.landmarks)) if rigid else affine.basis_at(warp.landmarks)[0]
         self.lift = jnp.asarray(lift, jnp.float32)
         self.shared = self.split.replicate((self.full, self.affine_grid, self.lift))
+
+    @cached_property
+    def blurred(self):
+        """Low-passed images for the affine stage, packed when the first pair needs them."""
+        if not self.coarse:
+            return self.source
+        return _Source(low_pass(self.images, self.coarse), self.split.alone)
 
     def set_iterations(self, n_cold=20, n_warm=6, n_coarse=10):
         """Iterations from the identity, from an earlier warp, and of the coarse affine stage."""

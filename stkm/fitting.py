@@ -355,6 +355,8 @@ def fit_gauss_newton(model, images, weights, rng, start, progress=None):
         matcher, state = _spread(model, smooth, state, course)
     else:
         matcher, state = _find(model, smooth, start, state, course)
+    if len(images) > model.block(len(state.centers)):
+        matcher = None  # the labels have one for each block: room for it
     passes, converged = course.meta["passes"]
     history = course.history
     result = Result(state.centers, state.labels, 0.0, passes, converged, history, state.prior)
@@ -418,18 +420,13 @@ def _spread(model, smooth, state, course):
     Returns (matcher, state).
     """
     weights, history = course.weights, course.history
-    matcher = model.matcher(smooth, **PASS)
     if course.place not in WHOLE:
-        prior, state = state.prior, cold_state(matcher, state.centers)
-        everything = np.ones_like(state.mask)
-        assign(matcher, state, everything, np.ones(len(state.centers), bool))
-        if prior is not None:  # its penalty is slow to follow from the identity
-            state.prior = prior
-            assign(matcher, state, everything)
+        state = _align(model, smooth, state.centers, state.prior)
         entry = {"stage": "spread", "objective": state.objective(weights), "relocated": []}
         history.append(entry)
         course.progress.report(entry, len(weights))
         course.mark("spread", state)
+    matcher = model.matcher(smooth, **PASS)
     if course.place == "spread":
         if state.prior is not None:
             report = course.progress.report
@@ -441,6 +438,25 @@ def _spread(model, smooth, state, course):
             model.lloyd(matcher, state, weights, history, "whole", passes, watch, cold=cold)
         course.mark("done", state)
     return matcher, state
+
+
+def _align(model, smooth, centers, prior):
+    """State of all images, from the identity; `PART` at a time, so that memory is bounded."""
+    parts = []
+    for begin in range(0, len(smooth), PART):
+        matcher = model.matcher(smooth[begin : begin + PART], **PASS)
+        state = cold_state(matcher, centers)
+        everything = np.ones_like(state.mask)
+        assign(matcher, state, everything, np.ones(len(centers), bool))
+        if prior is not None:  # its penalty is slow to follow from the identity
+            state.prior = prior
+            assign(matcher, state, everything)
+        parts.append(state)
+    d, f, mask, labels = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("d", "f", "mask", "labels")
+    )
+    return State(centers, d, f, mask, labels, prior)
 
 
 def lesson_of(model, matcher, weights, history, rng=None, callback=None):
