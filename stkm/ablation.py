@@ -83,11 +83,11 @@ def rank_correlation(
 
     NaN where x or y is constant or there are fewer than three pairs.
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    if len(x) < 3 or not np.ptp(x) or not np.ptp(y):
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    if len(a) < 3 or not np.ptp(a) or not np.ptp(b):
         return (np.nan,) * 3
     made = bootstrap(
-        (x, y),
+        (a, b),
         lambda a, b: spearmanr(a, b).statistic if np.ptp(a) and np.ptp(b) else 0.0,
         paired=True,
         vectorized=False,
@@ -95,4 +95,4 @@ def rank_correlation(
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return float(spearmanr(x, y).statistic), float(made.low), float(made.high)
+    return float(spearmanr(a, b).statistic), float(made.low), float(made.high)

@@ -181,7 +181,7 @@ class VaDEConv(VaDE):
     architecture: ClassVar[str] = "conv"
 
 
-METHODS: dict[str, type] = {
+METHODS: dict[str, Any] = {
     "kmeans": KMeans,
     "affine": Affine,
     "st_paper": STPaper,
@@ -281,7 +281,7 @@ class Config:
         if dataset not in self.further.datasets:
             return self
         run = self.run
-        sizes = {"n_train": run.further_train, "n_test": run.further_test}
+        sizes: Any = {"n_train": run.further_train, "n_test": run.further_test}
         runs = {"n_runs": run.further_runs, "deep_runs": run.further_runs}
         return dataclasses.replace(
             self,

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from stkm import paths
 from stkm.kernel import NAME
@@ -36,7 +37,8 @@ def hidden_modules(*modules: str) -> Iterator[None]:
     nothing here uses, and that take longer to import than all the rest.
     """
     added = [name for name in modules if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(added))
+    blocked: Any = dict.fromkeys(added)
+    sys.modules.update(blocked)
     try:
         yield
     finally:

@@ -105,8 +105,9 @@ def parameters(path: Path) -> dict[str, Any]:
         for node in ast.parse(source).body:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 continue  # a string by itself, used as a remark
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            found[target.id] = ast.literal_eval(node.value)
+            line: Any = node
+            target = line.targets[0] if isinstance(node, ast.Assign) else line.target
+            found[target.id] = ast.literal_eval(line.value)
     except (SyntaxError, ValueError, AttributeError) as error:
         raise ArgumentError(
             f"the parameters cell of {path.name} may hold only lines like `name = literal`: {error}"
@@ -127,9 +128,9 @@ def _convert(name: str, text: str, default: Any) -> Any:
         if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
         if isinstance(default, (int, float)):
-            number = type(default)(text)
-            if number - number == 0:  # neither NaN nor infinite
-                return number
+            value = type(default)(text)
+            if value - value == 0:  # neither NaN nor infinite
+                return value
     except (ValueError, KeyError):
         pass
     wanted = "true or false" if isinstance(default, bool) else f"of type {type(default).__name__}"

@@ -20,6 +20,7 @@ import matplotlib as mpl
 import matplotlib.patheffects as effects
 import matplotlib.pyplot as plt
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.ndimage import distance_transform_edt
@@ -65,7 +66,7 @@ in CIE Lab, as trichromats, protanopes and deuteranopes see them, is as large as
 MARKERS = "osD^vPX<>*"
 GRID = "#EE7733"  # Tol's "vibrant" orange: seen on black, grey and white
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 150,
     "figure.constrained_layout.use": True,
@@ -78,7 +79,7 @@ STYLE = {
     "legend.fontsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.prop_cycle": mpl.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "image.cmap": "gray",
     "image.interpolation": "nearest",
     "lines.linewidth": 1.4,
@@ -174,7 +175,7 @@ def warp_grid(
     """
     ax = plt.gca() if ax is None else ax
     height, width = field.shape[:2]
-    line = {"color": GRID, "linewidth": 0.7}
+    line: Any = {"color": GRID, "linewidth": 0.7}
     for r in range(0, height, step):
         ax.plot(field[r, :, 1], field[r, :, 0], **line)
     for c in range(0, width, step):
@@ -624,8 +625,9 @@ def criterion(
     """
     ax = plt.gca() if ax is None else ax
     varied = [name for name in settings[0] if len({repr(s.get(name)) for s in settings}) > 1]
-    x, means = list(range(len(settings))), [float(np.mean(v)) for v in values]
-    numbers = [settings[i].get(varied[0]) for i in x] if len(varied) == 1 else []
+    means = [float(np.mean(v)) for v in values]
+    x: list[Any] = list(range(len(settings)))
+    numbers: list[Any] = [settings[i].get(varied[0]) for i in x] if len(varied) == 1 else []
     if numbers and all(isinstance(v, (int, float)) and v > 0 for v in numbers):
         x = numbers
         ax.set_xlabel(varied[0])
@@ -722,7 +724,7 @@ def distances(
     ax = plt.gca() if ax is None else ax
     labels, clusters = values.argmin(1), np.arange(values.shape[1])
     names = [str(k) for k in clusters] if len(names) == 0 else names
-    look = {"widths": 0.32, "patch_artist": True, "manage_ticks": False}
+    look: Any = {"widths": 0.32, "patch_artist": True, "manage_ticks": False}
     for shift, own, colour, hatch, label in (
         (-0.19, True, COLOURS[7], "", "own images"),
         (0.19, False, "#DDDDDD", "////", "all others"),
@@ -786,10 +788,11 @@ def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Ax
     for (stage, _), where in groups.items():
         on = right if stage in LEARNED else ax
         colour, marker = COLOURS[stages.index(stage)], MARKERS[stages.index(stage)]
-        kept = [steps[i].get("accepted", not steps[i].get("undone", False)) for i in where]
+        kept = np.array(
+            [steps[i].get("accepted", not steps[i].get("undone", False)) for i in where], bool
+        )
         values = [steps[i]["objective"] / steps[i].get("share", 1) for i in where]
         x, y = np.array(where) + 1, np.array(values)
-        kept = np.array(kept, bool)
         (line,) = on.plot(x[kept], y[kept], marker=marker, color=colour, label=stage)
         on.plot(x[~kept], y[~kept], marker, color=colour, markerfacecolor="none")
         seen.setdefault(stage, line)
@@ -812,7 +815,7 @@ def overview(
     sds: Sequence[float] = (-2, -1, 0, 1, 2),
     images: np.ndarray | None = None,
     values: np.ndarray | None = None,
-    bent: Mapping[str, np.ndarray] | None = None,
+    bent: Mapping[str, Any] | None = None,
     fig: Figure | None = None,
 ) -> dict[str, Axes]:
     """Draw one fit on one page: what ``km.plot(images)`` shows.
@@ -849,15 +852,15 @@ def overview(
     n_clusters, tall = len(pictures), pictures.shape[1] / pictures.shape[2]
     columns = min(10, n_clusters)
     # inches: what is drawn half a page wide has 2.5 for images, beside names and numbers
-    layout = [["centroids"] * 2]
+    layout: Any = [["centroids"] * 2]
     heights = [0.3 + 1.3 * 6.2 / 10 * tall * -(-n_clusters // columns)]
-    if images is not None:
+    if images is not None and values is not None:
         layout += [["nearest", "farthest"]]
         heights += [0.3 + 2.5 / 8 * tall * n_clusters]
     if bent is not None or modes is not None:
         left = "warps" if bent is not None else "deformation_modes"
         layout += [[left, "deformation_modes" if modes is not None else "warps"]]
-        n_rows = n_clusters if modes is not None else len(bent["images"])
+        n_rows = n_clusters if modes is not None or bent is None else len(bent["images"])
         heights += [0.5 + 2.5 / 5 * tall * n_rows]
     layout += [["history", "distances" if values is not None else "history"]]
     heights += [2.2]
@@ -871,7 +874,7 @@ def overview(
     if modes is not None:
         deformation_modes(modes, sds, ax=axes["deformation_modes"])
         axes["deformation_modes"].set_title("Largest mode of bending")
-    if images is not None:
+    if images is not None and values is not None:
         for which in ("nearest", "farthest"):
             members(images, values, which=which, ax=axes[which])
             axes[which].set_title(

@@ -122,7 +122,7 @@ def _cluster(g: Grouping, k: int, size: int) -> dict[str, Any]:
     own = np.flatnonzero(g.labels == k)
     own = own[np.argsort(g.distances[own, k], kind="stable")]
     far = own[NEAREST:][::-1][:FARTHEST]
-    rows = [{"name": g.names[i], "distance": g.distances[i, k]} for i in own]
+    rows = [{"name": g.names[int(i)], "distance": g.distances[i, k]} for i in own]
     return {
         "number": k,
         "size": int(size),

@@ -122,7 +122,7 @@ def write_npz(path: str | os.PathLike[str], **arrays: Any) -> None:
     """
     if not arrays:
         raise ValueError(f"no arrays to write to {path}")
-    converted = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+    converted: Any = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
     for name, array in converted.items():
         if array.dtype.hasobject:
             raise ValueError(f"array {name!r} for {path} holds Python objects, not numbers or text")

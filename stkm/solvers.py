@@ -48,7 +48,7 @@ class Grid(NamedTuple):
     modes : (m, C, q) = V, or (m, 1, 0) where there is none
     """
 
-    index: jax.Array
+    index: jax.Array  # type: ignore[assignment]  # tuple's own method is never called
     rows: jax.Array
     cols: jax.Array
     basis: jax.Array

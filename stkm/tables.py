@@ -43,7 +43,7 @@ def collect(
         for method in methods:
             places = [Path(folder) / f"{dataset}-{method}.json" for folder in folders]
             path = next((place for place in places if place.is_file()), None)
-            record = path and read_json(path)
+            record = read_json(path) if path else None
             if record and (record["dataset"], record["method"]) != (dataset, method):
                 raise ValueError(
                     f"{path} holds the result of {record['method']} on {record['dataset']}; "
@@ -100,7 +100,12 @@ def build(
     rows = []
     for score in SCORES:
         for (dataset, method), record in records.items():
-            row = {"dataset": dataset, "method": method, "score": score, "n_runs": None}
+            row: dict[str, Any] = {
+                "dataset": dataset,
+                "method": method,
+                "score": score,
+                "n_runs": None,
+            }
             row |= dict.fromkeys(("mean", "sd", "of_lowest_objective", "best"))
             if record is not None:
                 summary = record[score]

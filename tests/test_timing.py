@@ -9,14 +9,16 @@ from stkm import AffineKMeans, STKMeans, timing
 
 @pytest.fixture(scope="module")
 def raced():
-    x = digits()[:16].astype(np.float32) / 255
+    x = digits()[:18].astype(np.float32) / 255
+    images, targets = x[:16].reshape(2, 8, 28, 28), x[16:]
     steps = {name: (0, 3, 12) for name in timing.SOLVERS}
-    return x, timing.race(x[:8], x[8:], (2e-3, 17.0), steps, landmarks=4, rounds=1)
+    race = timing.race(images, targets, (2e-3, 17.0), steps, landmarks=4, rounds=1)
+    return images, targets, race
 
 
 def test_every_solver_lowers_the_same_objective(raced):
-    x, race = raced
-    start = float(((x[:8] - x[8:]) ** 2).sum((1, 2)).mean())
+    images, targets, race = raced
+    start = float(((images - targets[:, None]) ** 2).sum((2, 3)).mean())
     assert list(race) == list(timing.SOLVERS)
     for name, points in race.items():
         n, t, f = zip(*points, strict=True)
@@ -24,6 +26,13 @@ def test_every_solver_lowers_the_same_objective(raced):
         assert f[2] < 0.8 * start and f[2] <= f[1] * 1.0001
         if name != "coarse":  # its first stage is always whole
             assert f[0] == pytest.approx(start, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(4, 28, 28), (3, 2, 28, 28), (2, 2, 28, 27), (0, 2, 28, 28)])
+def test_a_race_needs_images_for_each_target(shape):
+    targets = np.zeros((shape[0] and 2, 28, 28))
+    with pytest.raises(ValueError, match=r"images must be \(T, n, H, W\)"):
+        timing.race(np.zeros(shape), targets, (0, 0), {"adam": (1,)})
 
 
 def test_the_fastest_round_counts_and_the_first_one_does_not():

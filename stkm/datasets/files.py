@@ -274,8 +274,8 @@ def download(
     except ImportError as error:
         reason = "downloading needs pooch (pip install 'stkm[data]')"
         raise unavailable(dataset, files, reason, alternative, folder=folder) from error
-    if reason := _no_answer(files[0].url):
-        reason = f"no file was found, and downloading failed ({reason})"
+    if failure := _no_answer(str(files[0].url)):
+        reason = f"no file was found, and downloading failed ({failure})"
         raise unavailable(dataset, files, reason, alternative, folder=folder)
     pooch.get_logger().setLevel("WARNING")
     target = raw_folder(folder or dataset)

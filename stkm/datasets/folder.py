@@ -27,7 +27,7 @@ def _checked_size(size: object) -> tuple[int, int] | None:
     """Return `size` as (height, width), or None."""
     if size is None:
         return None
-    pair = (size, size) if isinstance(size, (int, np.integer)) else size
+    pair: Any = (size, size) if isinstance(size, (int, np.integer)) else size
     try:
         height, width = pair
         whole = all(
@@ -176,7 +176,9 @@ def load_images(
     if not isinstance(strict, (bool, np.bool_)):
         raise ValueError(f"strict is {strict!r}; it must be True (stop) or False (warn)")
     wanted = _checked_size(size)
-    images, names, problem = [], [], None
+    images: list[np.ndarray] = []
+    names: list[str] = []
+    problem = None
     for path in _image_files(Path(folder)):
         name = path.relative_to(folder).as_posix()
         try:
@@ -253,7 +255,7 @@ def common_size(sizes: Sequence[tuple[int, int]], longest: int = 48) -> tuple[in
     if not len(sizes):
         raise ValueError("no image size is given")
     if len(set(sizes)) == 1 and max(sizes[0]) <= longest:
-        return tuple(int(n) for n in sizes[0])
+        return int(sizes[0][0]), int(sizes[0][1])
     height, width = np.median(np.asarray(sizes, float), axis=0)
     scale = min(1.0, longest / max(height, width))
     return max(4, round(height * scale)), max(4, round(width * scale))

@@ -141,9 +141,9 @@ def decode(
             if picture.size != shape[::-1]:
                 width, height = picture.size
                 raise ValueError(f"{height}×{width} pixels, not {shape[0]}×{shape[1]}")
-            picture = picture.convert("RGB")
+            rgb: Image.Image = picture.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} is not the expected picture: {error}") from error
     if size is not None and size != shape:
-        picture = picture.resize(size[::-1], Image.Resampling.BOX)
-    return np.asarray(picture)
+        rgb = rgb.resize(size[::-1], Image.Resampling.BOX)
+    return np.asarray(rgb)

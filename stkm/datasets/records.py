@@ -33,7 +33,7 @@ _BLOCK = 1024
 """Records that are read at a time: bounds the memory beyond the result's own."""
 
 
-class ArrayBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class ArrayBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg, misc]
     """Builder of a data set whose images are at hand as arrays.
 
     Not registered, so that it does not collide with builders of the same name
@@ -83,7 +83,8 @@ def builder_class(spec: Spec, arrays: Arrays) -> type[ArrayBuilder]:
         "__doc__": spec.description,
     }
     title = "".join(part.capitalize() for part in spec.name.split("_"))
-    return type(ArrayBuilder)(title, (ArrayBuilder,), members, skip_registration=True)
+    made: Any = type(ArrayBuilder)
+    return made(title, (ArrayBuilder,), members, skip_registration=True)
 
 
 def _order_fields(path: Path) -> None:

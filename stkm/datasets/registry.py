@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
+from typing import Any
 
 from stkm.datasets.spec import Spec
 
@@ -69,7 +70,9 @@ def at_size(name: str, size: int | tuple[int, int]) -> str:
         spec(other).image_shape[:2]: other for other in (base, f"{base}_full") if other in MODULES
     }
     whole = isinstance(size, int) and not isinstance(size, bool)
-    wanted = (size, size) if whole else tuple(size) if isinstance(size, (tuple, list)) else None
+    wanted: Any = (
+        (size, size) if whole else tuple(size) if isinstance(size, (tuple, list)) else None
+    )
     if wanted not in kept:
         sizes = " or ".join(map(str, kept))
         raise ValueError(f"size is {size!r}; {base!r} is kept at (height, width) {sizes}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,7 @@ class Spec:
     origin: str
     image_shape: tuple[int, ...]
     class_names: tuple[str, ...]
-    class_counts: dict[str, tuple[int, ...]]
+    class_counts: Mapping[str, tuple[int, ...]]
     citation: str
     licence: str
     homepage: str

@@ -97,7 +97,7 @@ def _check_arrays(spec: Spec, arrays: Arrays) -> None:
 def _npz_bytes(arrays: Arrays) -> bytes:
     """Return the arrays as the bytes of an uncompressed npz, equal for equal arrays."""
     stream = io.BytesIO()
-    parts = {}
+    parts: Any = {}
     for split, (images, labels) in arrays.items():
         parts |= {f"images_{split}": images, f"labels_{split}": labels}
     np.savez(stream, **parts)  # zip entries carry a fixed date
