@@ -1,8 +1,8 @@
 """Executed notebooks that have the same bytes whenever they have the same results.
 
 :func:`clean` takes out of a notebook that papermill wrote what differs between
-two equal runs: times, process numbers, memory addresses, random cell ids, paths
-of the machine, and the order in which stdout and stderr happened to arrive.
+two equal runs: times, process numbers, memory addresses, random cell ids, views
+of widgets, paths of the machine, and the order in which stdout and stderr happened to arrive.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from stkm.kernel import NAME
 __all__ = ["KERNELSPEC", "clean", "hidden_modules", "plain"]
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": NAME}
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""A view of a widget: a random number, and no page has the kernel that it needs."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _VOLATILE = [
@@ -86,6 +89,7 @@ def _clean_outputs(outputs: list[dict]) -> list[dict]:
         if "traceback" in output:
             output = {**output, "traceback": [_neutral(line) for line in output["traceback"]]}
             output["evalue"] = _neutral(output["evalue"])
+        output.get("data", {}).pop(WIDGET, None)
         for kind, data in output.get("data", {}).items():
             if isinstance(data, str) and not kind.startswith("image/"):
                 output["data"][kind] = _neutral(data)
