@@ -79,17 +79,19 @@ def warped_copies(images, n, path, *, degrees=15.0, stretch=0.1, shift=1.5, sd=0
 # ------------------------------------------------------------------- growth
 
 
-def growth(path, counts, **params):
+def growth(path, counts, *, steps=None, **params):
     """Time and memory of a mini-batch fit of the first images of a file, for several numbers.
 
-    Each fit is a process of its own, so that its memory is its own.
+    Each fit is a process of its own, so that its memory is its own. With ``steps`` it ends after
+    so many, and at most as many images are labelled as they have drawn; else after a pass.
 
     Returns
     -------
-    list of dicts: n; seconds of the sample's fit; of a step, and images of a step; of labelling
-    1 000 images; peak (GiB) of the process, and before the fit
+    list of dicts: n; steps; seconds of the sample's fit; of a step, and images of a step; of
+    labelling an image; peak (GiB) of the process, and before the fit
     """
-    return [_child({"task": "growth", "path": str(path), "n": n, "params": params}) for n in counts]
+    task = {"task": "growth", "path": str(path), "steps": steps, "params": params}
+    return [_child(task | {"n": n}) for n in counts]
 
 
 def over_devices(images, devices, processes=1, *, centers, rounds=2, **params):
@@ -127,25 +129,29 @@ def _child(task, devices=1, processes=1):
 
 
 class _Timed(MiniBatchSTKMeans):
-    """Notes when each step begins and ends."""
+    """Notes when each step begins and ends, and lets the last one be the last."""
+
+    _last = None
 
     def _step(self, *arguments):
         begun = time.perf_counter()
-        out = super()._step(*arguments)
+        mean, shift = super()._step(*arguments)
         self._marks = [*getattr(self, "_marks", []), (begun, time.perf_counter())]
-        return out
+        return mean, -np.inf if len(self._marks) == self._last else shift  # below any `tol`
 
 
-def _grow(path, n, params):
+def _grow(path, n, steps, params):
     X = np.load(path, mmap_mode="r")[:n]
     before, start = peak_memory(), time.perf_counter()
-    km = _Timed(**params, compute_labels=False, max_no_improvement=None).fit(X)
-    marks = km._marks
+    km = _Timed(**params, compute_labels=False, max_no_improvement=None)
+    km._last = steps
+    marks = km.fit(X)._marks
     took = sorted(end - begun for begun, end in marks)
     labelling, _ = seconds(partial(km.predict, X[:1000]), 1)
-    km.predict(X)  # the memory of a whole labelling
+    km.predict(X if steps is None else X[-steps * km.batch_size :])  # the memory that it takes
     return {
         "n": n,
+        "steps": len(marks),
         "sample": marks[0][0] - start,
         "step": took[len(took) // 2],
         "batch": min(km.batch_size, n),

@@ -44,8 +44,10 @@ def test_a_process_of_its_own_measures_time_and_memory(tmp_path):
     path = scaling.warped_copies(digits()[:30], 96, tmp_path / "x.npy")
     params = {"n_clusters": 2, "landmarks": 3, "n_swaps": 0, "n_init": 1, "batch_size": 32}
     params |= {"init_size": 32, "max_iter": 1, "random_state": 0}
-    (row,) = scaling.growth(path, [64], **params)
-    assert row["n"] == 64 and row["batch"] == 32
+    whole, row = scaling.growth(path, [64], **params), scaling.growth(path, [96], steps=1, **params)
+    assert (whole[0]["steps"], row[0]["steps"]) == (2, 1)  # a pass; no more than asked
+    (row,) = row
+    assert row["n"] == 96 and row["batch"] == 32
     assert min(row["sample"], row["step"], row["labelling"]) > 0
     assert 0.05 < row["before"] <= row["peak"] < 8
 
