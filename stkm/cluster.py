@@ -552,9 +552,15 @@ class STKMeans(_WarpKMeans):
 
     With ``prior="learned"`` Lloyd's loop is followed by rounds in which every cluster learns how
     its images bend (Γ_k) and what else varies (appearance modes W_k): a mixture of deformable
-    templates whose likelihood takes the place of the penalised error. `stkm.prior` has its
-    equations. Swaps judged by the likelihood follow, and mend what the search got wrong. The rounds
-    end early when held-out images lose by them, or when one cluster outgrows the others.
+    templates, whose likelihood takes the place of the penalised error,
+
+        d ~ N(0, Γ_k),   r = T(x, d) − μ_k ~ N(0, W_kᵀ W_k + σ² I) = N(0, Ψ_k),   P(k) = π_k,
+        d(x, k) = min_d κ/2 (rᵀ Ψ_k⁻¹ r + log|2πΨ_k|) + ½ dᵀ Γ_k⁻¹ d + c − log π_k.
+
+    κ counts the independent errors of a pixel, c is what flexibility costs, the same for all
+    clusters; `stkm.prior` says how all are estimated and shrunk. Swaps judged by the likelihood
+    follow, and mend what the search got wrong. The rounds end early when held-out images lose by
+    them, or when one cluster outgrows the others.
 
     The search (greedy k-means++ on the warp distance, Lloyd passes, swaps judged by the objective)
     runs on ``search_size`` images, the Lloyd loop on all. With a learned prior, of more than 8 000
@@ -621,7 +627,9 @@ class STKMeans(_WarpKMeans):
     References
     ----------
     Cosentino et al. 2020, arXiv 2012.09743. Arthur, Vassilvitskii 2007 (k-means++).
-    Bookstein 1989 (thin-plate splines).
+    Bookstein 1989 (thin-plate splines). Grenander 1993, General Pattern Theory; Allassonnière,
+    Amit, Trouvé 2007 (deformable templates); Tipping, Bishop 1999 (probabilistic PCA); Cootes,
+    Edwards, Taylor 1998 (active appearance models).
 
     Examples
     --------

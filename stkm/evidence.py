@@ -24,6 +24,8 @@ ROUNDING = 0.5  # the published values are whole percents
 MISMATCH = 2e-4  # results are kept to four decimals
 WARPED = ("affine", "st_paper")  # methods that lack only what the default mode adds
 DASH = "—"
+OURS = "st"  # the default mode
+VERDICTS = ("reproduced", "better", "lower")
 
 Key = tuple[str, str]
 
@@ -50,7 +52,8 @@ def measure(
         ``chance_best`` (of as many as there are runs), labels drawn at random for clusters of the
         same sizes; ``leader``: the method whose run of lowest objective is the set's highest,
         ``behind``: (value, low, high) of the paired difference to it, and ``tied``: whether that
-        interval holds 0.
+        interval holds 0; ``st_minus``: the paired difference of the default mode to this method,
+        None without a result of either.
 
     Raises
     ------
@@ -114,6 +117,11 @@ def _compare(rows, chosen, truth):
             row[score]["leader"] = leader[1]
             row[score]["behind"] = [100 * v for v in gap]
             row[score]["tied"] = gap[1] <= 0 <= gap[2]
+            default = (key[0], OURS)
+            row[score]["st_minus"] = None
+            if default in rows and key != default:
+                ahead = metrics.paired_interval(truth, chosen[default], chosen[key], score)
+                row[score]["st_minus"] = [100 * v for v in ahead]
 
 
 # -------------------------------------------------------------------- verdict
@@ -124,9 +132,9 @@ def reproduction(table: Mapping[str, Any], published: Mapping[str, Any]) -> list
 
     ``verdict``: 'reproduced' where the published value, a whole percent, is inside the interval of
     our best run over the test images (the published one is the best run, too), 'better' or 'lower'
-    where ours is above or below that, None without a result. A result on other images (``of``)
-    is compared as well, and named. ``reasons``: for 'lower', what the other numbers of the table
-    say about it.
+    where ours is above or below that, None without a result. A result on other images is compared
+    as well, and named (``on``): it is no reproduction and is counted by itself. ``reasons``: for
+    'lower', what the other numbers of the table say about it.
 
     Parameters
     ----------
@@ -194,11 +202,11 @@ def _reasons(row, ours):
 
 def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> str:
     """The verdicts as Markdown: how many of each, a table, and what there is no result for."""
-    verdicts = [row["verdict"] or "no result here" for row in rows]
-    counts = [
-        f"{kind}: {verdicts.count(kind)}"
-        for kind in ("reproduced", "better", "lower", "no result here")
-    ]
+    verdicts = [_told(row) for row in rows]
+    counts = [f"{kind}: {verdicts.count(kind)}" for kind in VERDICTS]
+    others = len([row for row in rows if _elsewhere(row)])
+    counts += [f"on other images only: {others}"] if others else []
+    counts.append(f"no result here: {verdicts.count('no result here')}")
     head = ("Data set", "Method", "Score", "Published", "Best", "Mean ± sd", "Lowest objective",
             "Verdict", "Reason")  # fmt: skip
     parts = [f"Of {len(rows)} published numbers: {', '.join(counts)}."]
@@ -215,11 +223,23 @@ def reproduction_markdown(rows: Sequence[Mapping[str, Any]], table: Mapping[str,
         "95 % bootstrap interval over the test images.",
         "Reproduced: the published value, a whole percent, is inside the interval of our best run; "
         "better or lower: it is below or above it.",
-        "A set in brackets is the one that ours was computed on where it is not the published one.",
+        "A set in brackets is the one that ours was computed on where it is not the published one: "
+        "then the verdict compares numbers of different images, and does not count.",
     ]
     if table["profile"] == "smoke":
         notes.insert(0, "Profile smoke: a check that everything runs, on a few images; no result.")
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
+def _elsewhere(row):
+    return row["on"] not in (None, row["set"])
+
+
+def _told(row):
+    """The verdict in words."""
+    if row["verdict"] is None:
+        return "no result here"
+    return f"other images: {row['verdict']}" if _elsewhere(row) else row["verdict"]
 
 
 def _rows(head, rows):
@@ -236,17 +256,17 @@ def line(cells: Sequence[str]) -> str:
 
 
 def _cells(row):
-    name = row["set"] if row["on"] in (None, row["set"]) else f"{row['set']} ({row['on']})"
+    name = f"{row['set']} ({row['on']})" if _elsewhere(row) else row["set"]
     start = [name, METHODS[row["method"]].title, row["score"], f"{row['published']:g}"]
     if row["verdict"] is None:
-        return [*start, DASH, DASH, DASH, "no result here", ""]
+        return [*start, DASH, DASH, DASH, _told(row), ""]
     spread = "" if row["sd"] is None else f" ± {row['sd']:.1f}"
     return [
         *start,
         f"{row['best']:.1f}{_bracket(row['interval_of_best'])}",
         f"{row['mean']:.1f}{spread}",
         f"{row['of_lowest_objective']:.1f}{_bracket(row['interval'])}",
-        row["verdict"],
+        _told(row),
         "; ".join(row["reasons"]),
     ]
 

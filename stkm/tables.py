@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from stkm.config import METHODS
-from stkm.evidence import DASH, SCORES, line
+from stkm.evidence import DASH, OURS, SCORES, line
 from stkm.results import read_json, write_text
 
 __all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
 
-TIED, BELOW = "≈", "†"
-HEADER = ("Data set", "Method", "Runs", "Mean ± sd", "Lowest objective", "Best", "Published")
+TIED, BELOW, COLLAPSED = "≈", "†", "‡"
+BEST = "Best (by test labels)"
+HEADER = ("Data set", "Method", "Runs", "Mean ± sd", "Lowest objective", BEST, "Published")
 BOUNDS = ("Chance", "Ceiling")
+OF_THE_FIT = ("Used", "Pixels")
+OPEN = HEADER + BOUNDS + OF_THE_FIT  # columns of the ACC, the others lack what is the same for all
 
 Record = Mapping[str, Any]
 
@@ -68,6 +71,7 @@ def build(
     published: Mapping[str, Any],
     profile: str,
     evidence: Mapping[tuple[str, str], Mapping[str, Mapping[str, Any]]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """Return the table as JSON-ready values, scores in percent.
 
@@ -83,14 +87,17 @@ def build(
         Name of the profile, for the note on a check run.
     evidence : dict, optional
         Answer of :func:`stkm.evidence.measure`: adds intervals, marks and chance.
+    shapes : dict, optional
+        (H, W[, C]) of the images of each data set, pixels.
 
     Returns
     -------
     dict
         ``rows`` (dataset, method, score, n_runs, mean, sd, of_lowest_objective,
-        best, published, and for ACC chance and ceiling, those of the set; with evidence
-        what :func:`stkm.evidence.measure` has of it), ``sets`` (what was fitted and
-        scored), ``notes``, ``profile``.
+        best, published, and for ACC chance and ceiling, those of the set, ``n_used``, the
+        least number of clusters with an image over the runs, of ``n_clusters``, and
+        ``shape``; with evidence what :func:`stkm.evidence.measure` has of it), ``sets``
+        (what was fitted and scored), ``notes``, ``profile``.
 
     Raises
     ------
@@ -114,7 +121,8 @@ def build(
                     row[key] = None if summary[key] is None else 100 * summary[key]
             row["published"] = _published(published, dataset, method, score)
             if score == SCORES[0]:
-                row |= _bounds(records, dataset)
+                row |= _bounds(records, dataset) | _of_the_fit(record)
+                row["shape"] = list((shapes or {}).get(dataset, ())) or None
             known = (evidence or {}).get((dataset, method), {}).get(score, {})
             row |= {key: value for key, value in known.items() if key != "value"}
             rows.append(row)
@@ -135,6 +143,14 @@ def _bounds(records: Mapping[tuple[str, str], Record | None], dataset: str) -> d
             if name == dataset and record is not None and record[key] is not None:
                 found[key] = 100 * record[key]
     return found
+
+
+def _of_the_fit(record: Record | None) -> dict[str, Any]:
+    """Return the clusters asked for and, over the runs, the fewest that were in use."""
+    runs = (record or {}).get("runs") or ()
+    counts = [run["n_used"] for run in runs]
+    asked = record["n_clusters"] if record else None
+    return {"n_used": min(counts, default=None), "n_clusters": asked}
 
 
 def _sets(records: Mapping[tuple[str, str], Record | None]) -> dict[str, dict[str, Any]]:
@@ -176,7 +192,11 @@ def _notes(
             )
     notes.append(
         "Percent. Mean and standard deviation over the runs; the run of lowest objective, chosen "
-        "without labels; the best run, chosen by the test labels."
+        "without labels; the best run, chosen by the test labels as in the published tables."
+    )
+    notes.append(
+        "Used: clusters with a training image, in the run that has the fewest, of those asked for; "
+        f"{COLLAPSED}: not all are in use. Pixels: size of the images, height by width."
     )
     chance = "Chance: ACC of random labels, clusters matched with classes as always"
     if evidence:
@@ -214,9 +234,31 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         DASH if row["n_runs"] is None else str(row["n_runs"]),
         _number(row["mean"]) + spread + _below(row, "mean", "chance"),
         _number(row["of_lowest_objective"]) + _known(row),
-        _number(row["best"]) + _below(row, "best", "chance_best"),
+        _number(row["best"])
+        + _bracket(row, "interval_of_best")
+        + _below(row, "best", "chance_best"),
         value,
         *_bound_cells(row),
+        *_fit_cells(row),
+    ]
+
+
+def _bracket(row: Mapping[str, Any], key: str) -> str:
+    """Return an interval in brackets, or nothing where there is none."""
+    found = row.get(key)
+    return "" if found is None else f" [{found[0]:.1f}, {found[1]:.1f}]"
+
+
+def _fit_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return clusters in use and image size, which stand beside the ACC."""
+    if "n_used" not in row:
+        return []
+    used, asked = row["n_used"], row["n_clusters"]
+    mark = f" {COLLAPSED}" if used is not None and used < asked else ""
+    size = row["shape"]
+    return [
+        DASH if used is None else f"{used}/{asked}{mark}",
+        DASH if size is None else "×".join(map(str, size[:2])) + (" colour" if size[2:] else ""),
     ]
 
 
@@ -232,8 +274,8 @@ def _known(row: Mapping[str, Any]) -> str:
         return ""
     own = row["method"] == row["leader"]
     tied = f" {TIED}" if row["tied"] and not own else ""
-    low, high = row["interval"]
-    return f" [{low:.1f}, {high:.1f}]{tied}{_below(row, 'of_lowest_objective', 'chance')}"
+    below = _below(row, "of_lowest_objective", "chance")
+    return f"{_bracket(row, 'interval')}{tied}{below}"
 
 
 def _bound_cells(row: Mapping[str, Any]) -> list[str]:
@@ -250,18 +292,41 @@ def markdown(table: Mapping[str, Any]) -> str:
     parts = []
     for score in SCORES:
         rows = [_cells(row) for row in table["rows"] if row["score"] == score]
-        head = HEADER + BOUNDS if score == SCORES[0] else HEADER
+        head = OPEN if score == SCORES[0] else HEADER
         align = line(["---", "---", *["---:"] * (len(head) - 2)])
         body = "\n".join([line(head), align, *map(line, rows)])
         folded = f"<details>\n<summary>{score}</summary>\n\n{body}\n\n</details>"
         parts.append(f"**{score}**\n\n{body}" if score == SCORES[0] else folded)
+    parts += _differences(table["rows"])
     parts.append("\n".join(f"- {note}" for note in table["notes"]))
     return "\n\n".join(parts) + "\n"
 
 
+def _differences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the default mode is ahead of every other method, folded; nothing without it."""
+    ahead: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        if row.get("st_minus"):
+            value, low, high = row["st_minus"]
+            told = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+            ahead.setdefault((row["dataset"], row["method"]), {})[row["score"]] = told
+    if not ahead:
+        return []
+    head = ("Data set", "Method", *SCORES)
+    body = [line(head), line(["---", "---", *["---:"] * len(SCORES)])]
+    for (dataset, method), told in ahead.items():
+        body.append(line([dataset, METHODS[method].title, *(told[score] for score in SCORES)]))
+    summary = (
+        f"{METHODS[OURS].title} minus the other methods: runs of lowest objective, with the paired "
+        "95 % bootstrap interval over the test images"
+    )
+    table = "\n".join(body)
+    return [f"<details>\n<summary>{summary}</summary>\n\n{table}\n\n</details>"]
+
+
 _TEX = {"\\": r"\textbackslash{}", "_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#", "$": r"\$",
         "{": r"\{", "}": r"\}", "±": r"$\pm$", DASH: "---",
-        TIED: r"$\approx$", BELOW: r"\dag{}"}  # fmt: skip
+        TIED: r"$\approx$", BELOW: r"\dag{}", COLLAPSED: r"\ddag{}", "×": r"$\times$"}  # fmt: skip
 
 
 def _tex(text: str) -> str:
@@ -271,7 +336,7 @@ def _tex(text: str) -> str:
 def latex(table: Mapping[str, Any]) -> str:
     r"""Return the table as a LaTeX ``tabular`` (needs the package booktabs), notes as comments."""
     lines = [f"% {note}" for note in table["notes"]]
-    head = HEADER + BOUNDS
+    head = OPEN
     lines += [rf"\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", r"\toprule"]
     lines.append(" & ".join(map(_tex, head)) + r" \\")
     for score in SCORES:

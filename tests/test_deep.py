@@ -224,6 +224,21 @@ def test_training_stops_at_the_last_finite_network():
     assert [e["loss"] is None for e in log] == [False, True]
 
 
+def test_a_finite_loss_with_a_gradient_that_is_not_stops_it_too():
+    """The root has no gradient at zero: the loss is finite, the step is not."""
+
+    def loss(model, state, rows, key):
+        return jnp.sqrt(jnp.abs(model["w"] * rows[0])).sum(), state
+
+    trainer = Trainer({"w": jnp.ones(())}, None, loss, optax.sgd(0.1),
+                      np.random.default_rng(0), "s", lambda entry: None)  # fmt: skip
+    assert trainer.run((np.ones((2, 1), np.float32),), [[0, 1]])
+    kept = trainer.model
+    with pytest.warns(ConvergenceWarning, match="'s' is not finite in epoch 2"):
+        assert not trainer.run((np.zeros((2, 1), np.float32),), [[0, 1]])
+    assert trainer.diverged and trainer.model is kept and np.isfinite(trainer.model["w"])
+
+
 def test_rows_held_out_take_no_part():
     rows = np.arange(20.0)[:, None]
     taught, (held,) = hold_out(rows, 0.25, np.random.default_rng(0))

@@ -59,6 +59,22 @@ def test_methods_of_a_set_are_compared_in_pairs_with_its_highest(measured):
     assert other["behind"][1] > 0 and not other["tied"]
 
 
+def test_the_default_mode_is_compared_with_every_other_method(measured):
+    _, records, found = measured
+    gap = metrics.paired_interval(TRUTH, labels(0.95, 2), np.zeros(60, np.int32), "ACC")
+    own = found["own", "kmeans"]["ACC"]["st_minus"]
+    assert own == pytest.approx([100 * v for v in gap]) and own[1] > 0
+    assert found["own", "st"]["ACC"]["st_minus"] is None
+    text = tables.markdown(tables.build(records, PUBLISHED, "default", found))
+    value, low, high = own
+    assert lines(text, "| own | K-means |", f"| {value:+.1f} [{low:+.1f}, {high:+.1f}] |")
+    without = {key: value for key, value in records.items() if key[1] != "st"}
+    assert (
+        evidence.measure([measured[0]], without, {"own": TRUTH})["own", "kmeans"]["ACC"]["st_minus"]
+        is None
+    )
+
+
 def test_labels_that_do_not_belong_to_the_result_are_refused(measured):
     folder, records, _ = measured
     with pytest.raises(ValueError, match="labels of 60 test images, but there are 59"):
@@ -119,7 +135,9 @@ def test_a_value_of_other_images_is_compared_under_both_names(measured):
         verdicts[0]["verdict"] == "lower" and verdicts[0]["reasons"][0] == "other images, of part"
     )
     text = evidence.reproduction_markdown(verdicts, table)
-    assert lines(text, "| full (part) |", "| lower |") and lines(text, "- Profile smoke")
+    assert lines(text, "| full (part) |", "| other images: lower |") and lines(
+        text, "- Profile smoke"
+    )
     assert "<details>" not in text
     gone = evidence.reproduction_markdown(
         evidence.reproduction(table, published | {"sets": full | {"gone": {"ae": {"NMI": 3}}}}),
@@ -129,5 +147,6 @@ def test_a_value_of_other_images_is_compared_under_both_names(measured):
         lines(gone, "| gone | AE + K-means | NMI | 3 |") and "1 published numbers without" in gone
     )
     assert text.startswith(
-        "Of 1 published numbers: reproduced: 0, better: 0, lower: 1, no result here: 0."
+        "Of 1 published numbers: reproduced: 0, better: 0, lower: 0, on other images only: 1, "
+        "no result here: 0."
     )

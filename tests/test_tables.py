@@ -25,6 +25,7 @@ def record(dataset, method, acc, n=40, sd=0.012):
         "n_runs": 3,
         "chance": 0.143,
         "ceiling": 0.978 if method == "st" else None,
+        "runs": [{"n_used": used} for used in ((10, 9, 10) if method == "kmeans" else (10,) * 3)],
         "images": [
             {"split": "train", "n": n, "source": f"{n} training images"},
             {"split": "test", "n": 20, "source": "20 test images"},
@@ -43,7 +44,7 @@ def folder(tmp_path):
 @pytest.fixture
 def table(folder):
     records = tables.collect([folder], ["own", "part"], ["kmeans", "st"])
-    return tables.build(records, PUBLISHED, "default")
+    return tables.build(records, PUBLISHED, "default", shapes={"own": (28, 30), "part": (9, 8, 3)})
 
 
 def row(table, dataset, method, score="ACC"):
@@ -141,21 +142,31 @@ def test_chance_and_ceiling_of_the_set_stand_beside_every_accuracy(table):
     part = row(table, "part", "kmeans")
     assert part["chance"] == pytest.approx(14.3) and part["ceiling"] is None
     text = tables.markdown(table)
-    assert [c.strip() for c in lines(text, "| part |", "K-means")[0].split("|")[-3:-1]] == [
-        "14.3",
-        "—",
-    ]
+    cells = [c.strip() for c in lines(text, "| part |", "K-means")[0].split("|")]
+    assert cells[-5:-3] == ["14.3", "—"]
     assert lines(text, "| Chance | Ceiling |") and len(lines(text, "Chance |")) == 1
+
+
+def test_clusters_in_use_and_image_size_stand_beside_every_accuracy(table):
+    """Case O6: a run with an empty cluster is not shown as any other."""
+    text = tables.markdown(table)
+    assert (row(table, "own", "kmeans")["n_used"], row(table, "own", "st")["n_used"]) == (9, 10)
+    assert lines(text, "| own |", "K-means", "| 9/10 ‡ | 28×30 |")
+    assert lines(text, "| own |", "default mode", "| 10/10 | 28×30 |")
+    assert lines(text, "| part |", "K-means", "| 9×8 colour |")
+    assert lines(text, "| part |", "default mode", "| — | 9×8 colour |")
+    assert lines(text, "- Used: ", "‡: not all are in use")
+    assert "n_used" not in row(table, "own", "st", "NMI")
 
 
 def test_latex_has_the_same_cells_escaped(table):
     text = tables.latex(table)
-    numbers = r"98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- & 14.3 & 97.8 \\"
+    numbers = r"98.7 $\pm$ 1.2 & 99.7 & 100.7 & --- & 14.3 & 97.8 & 10/10 & 28$\times$30 \\"
     assert rf"own & ST K-means (default mode) & 3 & {numbers}" in text
     assert text.count(r"\\") == 1 + 3 + 12  # header, three scores, rows
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line]
-    assert all(line.replace(r"\&", "").count("&") == 8 for line in body)
+    assert all(line.replace(r"\&", "").count("&") == 10 for line in body)
     assert tables._tex("a_b & 5 % {x}\\") == r"a\_b \& 5 \% \{x\}\textbackslash{}"
 
 

@@ -64,7 +64,7 @@ class Trainer:
     Attributes
     ----------
     model, state : as they are now, finite always
-    diverged : whether a loss was not finite; the model is then that of the epoch before
+    diverged : whether a loss or a weight was not finite; the model is then that of the epoch before
     """
 
     def __init__(self, model, state, loss, optimiser, rng, stage, report):
@@ -105,13 +105,13 @@ class Trainer:
         return total / n
 
     def run(self, arrays, index: Iterable, held=None, **logged):
-        """Train on batches given by the indices of their rows; whether the loss is finite.
+        """Train on batches given by the indices of their rows; whether loss and network are finite.
 
         ``held`` rows are only looked at: ``held_out`` is their loss.
 
         Warns
         -----
-        ConvergenceWarning : it is not; the network from before is kept
+        ConvergenceWarning : they are not; the network from before is kept
         """
         kept, losses = (self.model, self.state, self._opt), []
         for rows in index:
@@ -127,7 +127,8 @@ class Trainer:
         if held is not None:
             self.held_out = self.loss(held)
             logged["held_out"] = self.held_out if np.isfinite(self.held_out) else None
-        finite = bool(np.isfinite(mean))
+        # a finite loss may have a gradient that is not, and leave its network so
+        finite = bool(np.isfinite(mean)) and bool(_finite(self.model))
         self.report(
             {"stage": self.stage, "epoch": self._epochs, "loss": mean if finite else None, **logged}
         )
@@ -135,7 +136,7 @@ class Trainer:
             self.model, self.state, self._opt = kept
             self.diverged = True
             warnings.warn(
-                f"the loss of stage {self.stage!r} is not finite in epoch {self._epochs}: stopped "
+                f"training stage {self.stage!r} is not finite in epoch {self._epochs}: stopped "
                 f"with the network of epoch {self._epochs - 1}; try a smaller learning_rate",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -154,6 +155,12 @@ def _step(loss, optimiser, model, state, opt, rows, key):
 @eqx.filter_jit
 def _evaluate(loss, model, state, rows, key):
     return loss(model, state, rows, key)
+
+
+@eqx.filter_jit
+def _finite(model):
+    arrays = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    return jnp.all(jnp.array([jnp.isfinite(a).all() for a in arrays]))
 
 
 @cache
