@@ -222,13 +222,11 @@ def kills(tmp_path, n, seed):
             with np.load(path, allow_pickle=False) as file:
                 assert all(file[name].size for name in file.files)
             found += 1
-            if rng.random() < 0.5:  # some go on from it, others start over
-                path.unlink()
-    out.unlink(missing_ok=True)
-    assert start().wait() == 0
-    with np.load(out) as end:
-        assert all(np.array_equal(end[name], whole[name]) for name in whole)
-    assert list(tmp_path.glob("*.npz"))
+        out.unlink(missing_ok=True)
+        assert start().wait() == 0  # after every kill
+        with np.load(out) as end:
+            assert all(np.array_equal(end[name], whole[name]) for name in whole)
+        path.unlink()
     return found
 
 
@@ -239,10 +237,8 @@ def test_a_killed_fit_leaves_a_whole_file_and_ends_the_same(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif("STKM_KILLS" not in os.environ, reason="20 kills if STKM_KILLS is set: minutes")
 def test_twenty_kills(tmp_path):
-    for trial in range(4):
-        folder = tmp_path / str(trial)
-        folder.mkdir()
-        kills(folder, 5, seed=1 + trial)
+    """Twenty of twenty end the same; most of them from a checkpoint."""
+    assert kills(tmp_path, 20, seed=1) > 5
 
 
 # ---------------------------------------------------------------- interrupted
