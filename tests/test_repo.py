@@ -154,6 +154,11 @@ def test_a_stage_depends_on_what_its_notebook_imports(stage):
     assert f"notebooks/{path.name}" in STAGES[stage]["deps"]
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_dependency_stands_once(stage):
+    assert len(STAGES[stage].get("deps", [])) == len(set(STAGES[stage].get("deps", [])))
+
+
 def names(item):
     return item if isinstance(item, str) else next(iter(item))
 
