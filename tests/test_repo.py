@@ -34,7 +34,7 @@ datasets.records datasets.store datasets.overview datasets.loading datasets.warp
 validation checkpoint blocks warp resolution solvers devices prior align adam lloyd search learning
 progress init fitting cluster minibatch launch
 ceiling timing theory scaling parallel experiment ablation methods plots selection evidence tables
-report export
+report export browser
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
 kernel executed notebook site __main__
 """.split()
