@@ -592,7 +592,129 @@ def test_download_of_another_file_or_none(server):
     with pytest.raises(DatasetUnavailable, match=r"b\.gz failed") as error:
         files.download("mnist", [here, gone])
     assert "a.gz" not in str(error.value)  # it arrived
-    assert list(tree_bytes(files.raw_folder("mnist"))) == ["a.gz"]
+    kept = tree_bytes(files.raw_folder("mnist"))
+    assert kept == {"a.gz": b"something else", "a.gz.unexpected": b"something else"}
+
+
+class Unsteady(http.server.BaseHTTPRequestHandler):
+    """Serves `body`: each GET as the next of `plan` says, then as a good server does.
+
+    A number: the connection breaks after as many bytes; "whole": ranges are not heeded; 503, 404.
+    """
+
+    body, plan, ranges = b"", [], []
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self):
+        asked = self.headers["Range"]
+        type(self).ranges.append(asked)
+        todo = type(self).plan.pop(0) if type(self).plan else None
+        first = int(asked.removeprefix("bytes=").rstrip("-")) if asked and todo != "whole" else 0
+        if todo in (503, 404) or first >= len(self.body):
+            return self.send_error(todo or 416)
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(len(self.body) - first))
+        self.end_headers()
+        whole = not isinstance(todo, int)
+        self.wfile.write(self.body[first:] if whole else self.body[first : first + todo])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def unsteady(monkeypatch):
+    """Return a function: a body and a plan to the file that `files.download` shall fetch."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setattr(files, "_WAITS", (0.01, 0.02))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Unsteady) as running:
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+
+        def offer(body, plan):
+            Unsteady.body, Unsteady.plan, Unsteady.ranges = body, list(plan), []
+            address = f"http://127.0.0.1:{running.server_port}/a.bin"
+            return RawFile("a.bin", hashlib.sha256(body).hexdigest(), address, address)
+
+        yield offer
+        running.shutdown()
+
+
+BODY = bytes(range(256)) * 16
+
+
+@pytest.mark.parametrize(
+    ("plan", "ranges"),
+    [
+        ([], [None]),
+        ([2048], [None, "bytes=2048-"]),
+        ([1500], [None, "bytes=1024-"]),  # it arrives in pieces of 1024
+        ([1024, 2048], [None, "bytes=1024-", "bytes=3072-"]),
+        ([1024, "whole"], [None, "bytes=1024-"]),  # and not the whole after a beginning
+        ([503, 503], [None, None, None]),
+        ([1024, 503], [None, "bytes=1024-", "bytes=1024-"]),
+    ],
+)
+def test_a_download_that_breaks_off_goes_on(unsteady, plan, ranges):
+    raw = unsteady(BODY, plan)
+    found = files.download("mnist", [raw])
+    assert found == {"a.bin": files.raw_folder("mnist") / "a.bin"}
+    assert tree_bytes(files.raw_folder("mnist")) == {"a.bin": BODY}
+    assert Unsteady.ranges == ranges
+
+
+def test_what_has_arrived_waits_for_the_next_call(unsteady):
+    raw = unsteady(BODY, [1024, 0, 1024])
+    with pytest.raises(DatasetUnavailable, match=r"a\.bin failed"):
+        files.download("mnist", [raw])
+    assert tree_bytes(files.raw_folder("mnist")) == {"a.bin.part": BODY[:2048]}
+    files.download("mnist", [raw])
+    assert Unsteady.ranges[3:] == ["bytes=2048-"]
+    assert tree_bytes(files.raw_folder("mnist")) == {"a.bin": BODY}
+
+
+def test_an_answer_that_is_final_is_not_asked_for_again(unsteady):
+    raw = unsteady(BODY, [404])
+    with pytest.raises(DatasetUnavailable, match="404"):
+        files.download("mnist", [raw])
+    assert Unsteady.ranges == [None]
+    assert tree_bytes(files.raw_folder("mnist")) == {}
+
+
+@pytest.mark.parametrize("part", [BODY, BODY + b"more", b"other" * 300])
+def test_the_sum_decides_on_what_was_there_before(unsteady, part):
+    """It may be whole, too long, or the beginning of another file."""
+    raw, folder = unsteady(BODY, []), files.raw_folder("mnist")
+    put(folder, {"a.bin.part": part})
+    if part == BODY:
+        files.download("mnist", [raw])
+    else:
+        joined = part + BODY[len(part) :]
+        with pytest.raises(ChecksumError, match=r"a\.bin\.unexpected is not") as error:
+            files.download("mnist", [raw])
+        assert raw.sha256 in str(error.value) and raw.url in str(error.value)
+        assert hashlib.sha256(joined).hexdigest() in str(error.value)
+        assert tree_bytes(folder) == {"a.bin.unexpected": joined}
+        files.download("mnist", [raw])
+        assert Unsteady.ranges[-1] is None
+    assert tree_bytes(folder)["a.bin"] == BODY
+
+
+def test_of_two_downloads_at_once_one_waits_for_the_other(unsteady):
+    raw = unsteady(BODY, [1024])
+    found = []
+    both = [threading.Thread(target=lambda: found.append(files.download("mnist", [raw])))
+            for _ in range(2)]  # fmt: skip
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert found == [{"a.bin": files.raw_folder("mnist") / "a.bin"}] * 2
+    assert tree_bytes(files.raw_folder("mnist")) == {"a.bin": BODY}
+    assert Unsteady.ranges == [None, "bytes=1024-"]
 
 
 def test_idx_files_cut_short_or_of_another_type_are_refused():

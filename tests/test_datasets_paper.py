@@ -150,17 +150,43 @@ def test_the_overview_has_a_row_for_every_set():
         if row["ours"]["size"] != paper["size"]:
             assert rows[f"{name}_full"]["ours"]["size"] == paper["size"]
     assert rows["fsdd"]["paper"] is None and rows["audio_mnist_4"]["paper"] is None
-    # nothing is here but what needs no file
-    assert {name for name, row in rows.items() if row["here"]} == set(overview.EMBEDDED)
-    (row,) = overview.rows(["face10"], used=["face10", "mnist5k"])
+    (row,) = overview.rows(["face10"])
     text = overview.markdown([row, rows["usps"]])
-    assert row["here"] and "| yes |" in text and "| needs raw files |" in text
     assert "| — | 7 291 / 2 007, 16×16, 10 classes |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
     assert "| [arxiv.org](https://arxiv.org/abs/2012.09743) |" in overview.markdown(
         overview.rows(["affine_mnist"])
     )
     assert all(re.match(r"https?://[\w.-]+/", row["source"]) for row in rows.values())
+
+
+def test_the_overview_says_what_a_set_needs(monkeypatch):
+    """And that alone: it is the same whatever this machine has."""
+    rows = {row["name"]: row for row in overview.rows()}
+    for name in ("STKM_PREPARED_DIR", "STKM_DATA_DIR"):
+        monkeypatch.setenv(name, str(HERE))
+    assert {row["name"]: row for row in overview.rows()} == rows
+    assert {name for name, row in rows.items() if row["embedded"]} == set(overview.EMBEDDED)
+
+    def cell(name):
+        return overview.markdown([rows[name]]).splitlines()[2].split(" | ")[5]
+
+    assert cell("mnist5k") == cell("affine_mnist") == "nothing, it is embedded"
+    assert cell("usps") == "`usps.npz`" and cell("audio_mnist") == "the publisher's files"
+    assert cell("face10") == "`face10.npz`, or `face10_original.zip`"
+    assert cell("rock_paper_scissors") == (
+        "`rock_paper_scissors.npz`, or `rps.zip` and `rps-test-set.zip` (can be downloaded)"
+    )
+    assert cell("mnist").count("`") == 8 and cell("mnist").endswith("(can be downloaded)")
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.available()) - set(overview.EMBEDDED)))
+def test_a_set_names_what_the_overview_says_it_needs(name, no_network):
+    (row,) = overview.rows([name])
+    with pytest.raises(DatasetUnavailable) as error:
+        registry.spec(name).read()
+    for file in (file for choice in row["needs"] for file in choice["files"]):
+        assert f"  {file}\n" in str(error.value)
 
 
 def test_the_split_of_the_faces_is_the_published_one():

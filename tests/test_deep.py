@@ -16,7 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from stkm.deep import DEC, AEKMeans, Autoencoder, VaDE, networks
 from stkm.deep.estimators import (
     Mixture,
+    _negative_elbo,
     _standardised,
+    _Variational,
     elbo_terms,
     log_bernoulli,
     soft_assignment,
@@ -146,6 +148,39 @@ def test_a_certain_image_has_a_finite_bound_and_gradient(mixture):
     assert cluster[0] == pytest.approx(np.log(0.2), abs=1e-5)
 
 
+def test_gradient_of_the_bound_is_the_one_of_differences(monkeypatch):
+    monkeypatch.setattr(networks, "HIDDEN", (5,))
+    rng = np.random.default_rng(4)
+    images, key = rng.random((5, 3, 3, 1)), jax.random.key(1)
+    parts = np.zeros(3), rng.normal(size=(3, 2)), 0.3 * rng.normal(size=(3, 2))
+    network, state = make_network("mlp", (3, 3, 1), 2, key)
+    mixture = Mixture(*map(jnp.asarray, parts))
+    model = _Variational(network, VaDE._first_head(network, mixture, key), mixture)
+    arrays, rest = eqx.partition(model, eqx.is_inexact_array)
+    leaves, shape = jax.tree.flatten(arrays)
+    leaves = [leaf + 0.1 * rng.normal(size=leaf.shape) for leaf in leaves]  # the head is at zero
+    # all weights at once in some directions, and the variances, which are last, one by one
+    steps = [[rng.normal(size=leaf.shape) for leaf in leaves] for _ in range(5)]
+    steps += [[*(np.zeros(leaf.shape) for leaf in leaves[:-1]), one.reshape(3, 2)]
+              for one in np.eye(6)]  # fmt: skip
+
+    def bound(leaves):
+        model = eqx.combine(jax.tree.unflatten(shape, leaves), rest)
+        return _negative_elbo(model, state, (images,), key)[0]
+
+    with jax.enable_x64(True):
+        value_and_gradient = jax.jit(jax.value_and_grad(bound))
+
+        def at(step, size):
+            return value_and_gradient([a + size * s for a, s in zip(leaves, step, strict=True)])
+
+        gradient = at(steps[0], 0.0)[1]
+        numbers = [float(at(step, 1e-6)[0] - at(step, -1e-6)[0]) / 2e-6 for step in steps]
+        slopes = [sum(np.vdot(g, s) for g, s in zip(gradient, step, strict=True)) for step in steps]
+    np.testing.assert_allclose(slopes, numbers, rtol=1e-6, atol=1e-7)
+    assert np.abs(numbers).min() > 1e-3
+
+
 def test_log_likelihood_of_pixels_by_hand():
     images = jnp.asarray([[1.0, 0.0, 0.25]]).reshape(1, 1, 3, 1)
     logits = jnp.log(jnp.asarray([3.0, 1.0, 1 / 3])).reshape(1, 1, 3, 1)  # p = 3/4, 1/2, 1/4
@@ -237,6 +272,20 @@ def test_a_finite_loss_with_a_gradient_that_is_not_stops_it_too():
     with pytest.warns(ConvergenceWarning, match="'s' is not finite in epoch 2"):
         assert not trainer.run((np.zeros((2, 1), np.float32),), [[0, 1]])
     assert trainer.diverged and trainer.model is kept and np.isfinite(trainer.model["w"])
+
+
+def test_a_last_step_that_is_too_long_stops_it_too():
+    """Loss, gradient and weights are finite, the loss of the new weights is not."""
+
+    def loss(model, state, rows, key):
+        return (model["w"] ** 2 * rows[0]).sum(), state
+
+    trainer = Trainer({"w": jnp.ones(())}, None, loss, optax.sgd(1e25),
+                      np.random.default_rng(0), "s", lambda entry: None)  # fmt: skip
+    kept = trainer.model
+    with pytest.warns(ConvergenceWarning, match="'s' is not finite in epoch 1"):
+        assert not trainer.run((np.ones((2, 1), np.float32),), [[0, 1]])
+    assert trainer.diverged and trainer.model is kept
 
 
 def test_rows_held_out_take_no_part():
@@ -377,6 +426,63 @@ def test_O6_S11_without_training_the_clusters_in_use_are_counted(cls):
     assert bool(said) == (km.n_used_ < 10)
     assert not said or said[0].startswith(f"{10 - km.n_used_} of 10 clusters")
     assert all(np.isfinite(v) for e in km.history_ for v in e.values() if isinstance(v, float))
+
+
+@pytest.fixture(scope="module")
+def colours():
+    """390 images in one of three colours, as many as the set of heads has, not square; their start.
+
+    The start is an autoencoder, as every method has one.
+    """
+    rng = np.random.default_rng(0)
+    kinds = np.arange(390) % 3
+    X = rng.integers(0, 60, (390, 12, 16, 3), dtype=np.uint8)
+    X[np.arange(390), :, :, kinds] += 150
+    options = {"layer_epochs": 0, "epochs": 6, "learning_rate": 1e-2, "validation": 0.0}
+    return X, kinds, Autoencoder("mlp", random_state=0, **options).fit(X)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_many_colour_images_of_two_sides(name, colours):
+    cls, options = METHODS[name]
+    X, kinds, start = colours
+    few = {DEC: {"max_updates": 2}, VaDE: {"epochs": 1, "validation": 0.0}}  # seconds to compile
+    km = cls(3, autoencoder=start, random_state=0, **options | few.get(cls, {})).fit(X)
+    assert km.labels_.shape == (390,) and km.cluster_centers_.shape == (3, 12, 16, 3)
+    assert len({*zip(km.labels_, kinds, strict=True)}) == 3  # one kind a cluster
+    np.testing.assert_array_equal(km.predict(X[:70]), km.labels_[:70])
+    # the prototype of a kind is brightest in its channel
+    shown = km.cluster_centers_.mean((1, 2)).argmax(1)
+    np.testing.assert_array_equal(shown[km.labels_], kinds)
+
+
+@pytest.mark.parametrize("cls", [DEC, VaDE])
+def test_a_fit_that_diverges_says_when_and_ends_as_it_began(cls, colours):
+    X, kinds, start = colours
+    options = {"validation": 0.0} if cls is VaDE else {"update_interval": 8}
+    with pytest.warns(ConvergenceWarning, match=f"'{cls.__name__}' is not finite in epoch 1"):
+        km = cls(3, autoencoder=start, learning_rate=1e12, random_state=0, **options).fit(X)
+    assert km.diverged_ and [e["loss"] for e in km.history_ if e["stage"] == cls.__name__] == [None]
+    assert np.isfinite(km.cluster_centers_).all() and np.isfinite(km.inertia_)
+    assert len({*zip(km.labels_, kinds, strict=True)}) == 3
+
+
+def test_DEC_ends_when_fewer_labels_than_one_in_a_thousand_change(monkeypatch):
+    changes = iter([[], range(3), range(2), range(1), []])
+    labels = np.repeat([0, 1], 1000)
+
+    def assignment(model, state, scaled):
+        for row in next(changes):
+            labels[row] = 1 - labels[row]
+        return np.eye(2)[labels] * 0.8 + 0.1
+
+    monkeypatch.setattr(DEC, "_q", staticmethod(assignment))
+    X = np.random.default_rng(0).random((2000, 4, 4))
+    options = {"layer_epochs": 0, "pretrain_epochs": 0, "update_interval": 1}
+    km = DEC(2, random_state=0, **options).fit(X)
+    # 2 of 2000 are one in a thousand, 1 is fewer
+    assert [e["changed"] for e in km.history_] == [1.0, 3 / 2000, 2 / 2000]
+    assert km.n_iter_ == 4 and not km.diverged_
 
 
 WRONG = [

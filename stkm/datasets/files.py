@@ -11,8 +11,10 @@ import hashlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from stkm import paths
 from stkm.datasets.errors import ChecksumError, DatasetUnavailable
@@ -35,6 +37,12 @@ __all__ = [
 _PROBE_SECONDS = 6.0
 """Longest wait for the publisher's first answer: with no network the caller
 is told what to do within seconds, whatever the resolver's own time limits."""
+
+_WAITS = (1.0, 4.0)
+"""Seconds before the second and the third try of a download that broke off."""
+
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""HTTP statuses of a server that may answer the same request later."""
 
 ADVICE = "Move it away, or replace it by the right one."
 """What to do about a raw file that is another one than expected."""
@@ -67,13 +75,18 @@ def check(path: Path, expected: str, advice: str) -> str:
     """
     found = file_sha256(path)
     if found != expected:
-        raise ChecksumError(
-            f"{path} is not the expected file\n"
-            f"  SHA-256 expected {expected}\n"
-            f"  SHA-256 found    {found}\n"
-            f"The file was kept. {advice}"
-        )
+        raise _other_file(path, expected, found, advice)
     return found
+
+
+def _other_file(path: Path, expected: str, found: str, advice: str) -> ChecksumError:
+    """Return the error that `check` raises."""
+    return ChecksumError(
+        f"{path} is not the expected file\n"
+        f"  SHA-256 expected {expected}\n"
+        f"  SHA-256 found    {found}\n"
+        f"The file was kept. {advice}"
+    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -239,10 +252,90 @@ def _no_answer(url: str) -> str | None:
     return said[0] or None
 
 
+def _is_transient(error: OSError) -> bool:
+    """Return whether the same request may succeed later."""
+    import requests
+
+    if isinstance(error, requests.HTTPError):
+        return error.response is not None and error.response.status_code in _BUSY
+    broken = requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
+    return isinstance(error, broken) and not isinstance(error, requests.exceptions.SSLError)
+
+
+def _append(url: str, stream: BinaryIO) -> None:
+    """Fetch what `stream` lacks of the file at `url`, or all if the server sends no ranges.
+
+    Raises
+    ------
+    OSError
+        As requests raises it; what has arrived is in `stream`.
+    """
+    import pooch
+    import requests
+
+    done = stream.seek(0, os.SEEK_END)
+    # the bytes of the file itself: of a compressed transfer no range could be asked for
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
+
+    def begin(answer: requests.Response, **_: object) -> None:
+        if answer.status_code == 200:  # the whole file; a part of it is 206
+            stream.truncate(0)
+
+    fetch = pooch.HTTPDownloader(
+        sys.stderr.isatty(), timeout=30, headers=headers, hooks={"response": begin}
+    )
+    try:
+        fetch(url, stream, None)
+    except requests.HTTPError as error:
+        # 416: nothing comes after what is there
+        if not done or error.response is None or error.response.status_code != 416:
+            raise
+
+
+def _wait_for_others(stream: BinaryIO) -> None:
+    """Wait until no other process appends to this file."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    fcntl.flock(stream, fcntl.LOCK_EX)
+
+
+def _fetch(raw: RawFile, target: Path) -> Path:
+    """Return the path of one downloaded file; see `download`."""
+    path, part, other = (target / f"{raw.name}{end}" for end in ("", ".part", ".unexpected"))
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(part, "ab") as stream:
+            _wait_for_others(stream)
+            if path.is_file():  # one of them has fetched it
+                return path
+            for wait in (*_WAITS, None):
+                try:
+                    _append(str(raw.url), stream)
+                    break
+                except OSError as error:
+                    if wait is None or not _is_transient(error):
+                        raise
+                    time.sleep(wait)
+            stream.flush()
+            if file_sha256(part) == raw.sha256:
+                return part.replace(path)
+            part.replace(other)
+    finally:
+        if part.is_file() and not part.stat().st_size:
+            part.unlink()
+    raise _other_file(other, raw.sha256, file_sha256(other), f"It came from {raw.url}.")
+
+
 def download(
     dataset: str, files: Iterable[RawFile], alternative: str = "", *, folder: str | None = None
 ) -> dict[str, Path]:
     """Download raw files into the data set's folder.
+
+    A connection that breaks, or a server that is busy, is tried three times, after waits that
+    grow. What has arrived is kept as ``NAME.part``, and the next try, or the next call, fetches
+    the rest.
 
     Parameters
     ----------
@@ -264,32 +357,27 @@ def download(
     ------
     DatasetUnavailable
         If the publisher can't be reached (said within seconds), or the
-        connection breaks.
+        connection breaks at every try.
     ChecksumError
-        If what arrived is another file; it is not kept.
+        If what arrived is another file, naming both sums; it is kept as
+        ``NAME.unexpected``.
     """
     files = list(files)
     try:
-        import pooch
+        import pooch  # noqa: F401
     except ImportError as error:
         reason = "downloading needs pooch (pip install 'stkm[data]')"
         raise unavailable(dataset, files, reason, alternative, folder=folder) from error
     if failure := _no_answer(str(files[0].url)):
         reason = f"no file was found, and downloading failed ({failure})"
         raise unavailable(dataset, files, reason, alternative, folder=folder)
-    pooch.get_logger().setLevel("WARNING")
     target = raw_folder(folder or dataset)
     found = {}
     for raw in files:
-        fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)
         try:
-            found[raw.name] = Path(
-                pooch.retrieve(raw.url, f"sha256:{raw.sha256}", raw.name, target, downloader=fetch)
-            )
+            found[raw.name] = _fetch(raw, target)
         except OSError as error:
             reason = f"the download of {raw.url} failed ({error})"
             still = [raw for raw in files if raw.name not in found]
             raise unavailable(dataset, still, reason, alternative, folder=folder) from error
-        except ValueError as error:  # pooch's word for another checksum
-            raise ChecksumError(f"{raw.url} gave another file: {error}") from error
     return found

@@ -1,4 +1,4 @@
-"""One row a data set: what the paper has, what is here, where it comes from.
+"""One row a data set: what the paper has, what ours has, what it needs, where it comes from.
 
 >>> from stkm.datasets import overview
 >>> print(overview.markdown(overview.rows()))   # doctest: +SKIP
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stkm.datasets import registry
-from stkm.datasets.spec import spaced
+from stkm.datasets.spec import RawFile, spaced
 
 __all__ = ["PAPER", "markdown", "rows"]
 
@@ -34,43 +34,69 @@ EMBEDDED = ("mnist5k", "affine_mnist", "diffeo_mnist")
 """Sets that need no file and no network."""
 
 
-def rows(names: Iterable[str] | None = None, used: Iterable[str] = ()) -> list[dict[str, Any]]:
+def rows(names: Iterable[str] | None = None) -> list[dict[str, Any]]:
     """Return a row for each data set.
 
     Parameters
     ----------
     names : iterable of str, optional
         All sets without it.
-    used : iterable of str
-        Sets that the results at hand are about, so that their files were there.
 
     Returns
     -------
     list of dict
         JSON-ready: name, title, paper (None for a set that is not the
         paper's), ours (train, test, classes, size), source, licence,
-        differs_from_paper, and here (bool: one of `used`, or in need of no file). It does not
-        look at the disk, so the table is the same wherever the results are.
+        differs_from_paper, embedded (bool: in need of no file), and needs: the choices of
+        raw files, a list of dicts of files (names) and download (bool: whether all have an
+        address), any one of which is enough; empty for an embedded set and for one whose files
+        are too many to be listed. No row looks at the disk, so the table is the same on any
+        machine.
+
+    Raises
+    ------
+    ValueError
+        If there is no set of one of the names.
     """
-    found, used = [], {*EMBEDDED, *used}
-    for spec in map(registry.spec, registry.available() if names is None else names):
-        found.append(
-            {
-                "name": spec.name,
-                "title": spec.title,
-                "paper": PAPER.get(SAME.get(spec.name, spec.name)),
-                "ours": {
-                    **spec.splits,
-                    "classes": len(spec.class_names),
-                    "size": list(spec.image_shape[:2]),
-                },
-                "source": spec.homepage,
-                "licence": spec.licence,
-                "differs_from_paper": spec.differs,
-                "here": spec.name in used,
-            }
-        )
-    return found
+    return [
+        {
+            "name": spec.name,
+            "title": spec.title,
+            "paper": PAPER.get(SAME.get(spec.name, spec.name)),
+            "ours": {
+                **spec.splits,
+                "classes": len(spec.class_names),
+                "size": list(spec.image_shape[:2]),
+            },
+            "source": spec.homepage,
+            "licence": spec.licence,
+            "differs_from_paper": spec.differs,
+            "embedded": spec.name in EMBEDDED,
+            "needs": [] if spec.name in EMBEDDED else _choices(spec.raw_files),
+        }
+        for spec in map(registry.spec, registry.available() if names is None else names)
+    ]
+
+
+def _choices(files: Iterable[RawFile]) -> list[dict[str, Any]]:
+    """Return the choices of raw files: each that was put together for the set, or all published."""
+    files = list(files)
+    single = [{"files": [raw.name], "download": False} for raw in files if not raw.url]
+    published = [raw.name for raw in files if raw.url]
+    return single + ([{"files": published, "download": True}] if published else [])
+
+
+def _needs(row: dict[str, Any]) -> str:
+    """Return what a set needs, in a cell."""
+    if row["embedded"]:
+        return "nothing, it is embedded"
+    if not row["needs"]:
+        return "the publisher's files"
+    return ", or ".join(
+        " and ".join(f"`{name}`" for name in choice["files"])
+        + (" (can be downloaded)" if choice["download"] else "")
+        for choice in row["needs"]
+    )
 
 
 def _counts(part: dict[str, Any] | None) -> str:
@@ -82,8 +108,8 @@ def _counts(part: dict[str, Any] | None) -> str:
 
 
 def markdown(table: list[dict[str, Any]]) -> str:
-    """Return rows as a Markdown table; a set that is not here says what it needs."""
-    head = ("data set", "paper (training / test)", "ours", "source", "licence", "here", "differs")
+    """Return rows as a Markdown table."""
+    head = ("data set", "paper (training / test)", "ours", "source", "licence", "needs", "differs")
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     for row in table:
         cells = (
@@ -92,7 +118,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
             _counts(row["ours"]),
             f"[{urlsplit(row['source']).netloc.removeprefix('www.')}]({row['source']})",
             row["licence"],
-            "yes" if row["here"] else "needs raw files",
+            _needs(row),
             row["differs_from_paper"],
         )
         lines.append(" | ".join(cell.replace("|", "\\|") for cell in cells))

@@ -64,7 +64,8 @@ class Trainer:
     Attributes
     ----------
     model, state : as they are now, finite always
-    diverged : whether a loss or a weight was not finite; the model is then that of the epoch before
+    diverged : whether a loss, a weight or a running moment was not finite, or the loss after an
+        epoch's last step; the model is then that of the epoch before
     """
 
     def __init__(self, model, state, loss, optimiser, rng, stage, report):
@@ -127,8 +128,10 @@ class Trainer:
         if held is not None:
             self.held_out = self.loss(held)
             logged["held_out"] = self.held_out if np.isfinite(self.held_out) else None
-        # a finite loss may have a gradient that is not, and leave its network so
-        finite = bool(np.isfinite(mean)) and bool(_finite(self.model))
+        # a finite loss may have a gradient that is not, or a step that is too long, and no loss
+        # comes after an epoch's last step
+        after = (self._loss, self.model, self.state, batch, key)
+        finite = bool(np.isfinite(mean)) and bool(_is_finite(*after))
         self.report(
             {"stage": self.stage, "epoch": self._epochs, "loss": mean if finite else None, **logged}
         )
@@ -158,8 +161,10 @@ def _evaluate(loss, model, state, rows, key):
 
 
 @eqx.filter_jit
-def _finite(model):
-    arrays = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+def _is_finite(loss, model, state, rows, key):
+    """Whether every weight, moment, and the loss of these rows are."""
+    numbers = (model, state, loss(model, state, rows, key)[0])
+    arrays = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
     return jnp.all(jnp.array([jnp.isfinite(a).all() for a in arrays]))
 
 
