@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cached_property, partial
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
 
 from . import solvers
@@ -25,15 +27,26 @@ class Alignment(NamedTuple):
 
     Attributes
     ----------
-    warped : (N, H, W[, C]) images T(x, d)
+    warped : (N, H, W[, C]) images T(x, d), in their own scale
     labels : (N,) index of the target of each image
-    displacements : (N, L, 2) of the landmarks, pixels
-    distances : (N,) penalised squared errors f(d)
-    penalties : (N,) the part of ``distances`` that is penalty
-    folded : (N,) share of pixels where the map folds
+    displacements : (N, L, 2) of the landmarks, pixels, (row, column)
+    distances : (N,) penalised squared errors f(d), in squared units of the images' scale; of an
+        estimator with a learned prior minus the log-likelihoods, without unit, of any sign
+    penalties : (N,) the part of ``distances`` that is penalty, not negative
+    folded : (N,) share of pixels where the map folds, in [0, 1]
+
+    Raises
+    ------
+    ValueError : by :func:`align` and `STKMeans.align`, which make it, for what they can't take
+
+    References
+    ----------
+    T(x, d) and the error of Eq. 3 of the paper (arXiv 2202.07829).
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from stkm import Warp, align
     >>> x = np.ones((2, 8, 8), np.float32)
     >>> a = align(x, x, Warp.identity((8, 8)))
     >>> a.warped.shape, a.labels.tolist(), a.distances.tolist()
@@ -48,8 +61,31 @@ class Alignment(NamedTuple):
     folded: np.ndarray
 
 
-def low_pass(images, sd):
-    """Gaussian low-pass of standard deviation ``sd`` pixels, 0 outside; ``(N, H, W, C)``."""
+def low_pass(images: ArrayLike, sd: float) -> np.ndarray:
+    """Gaussian low-pass of images, 0 outside the frame.
+
+    Parameters
+    ----------
+    images : (N, H, W, C), any scale
+    sd : standard deviation in pixels; at 0 and below the images come back as they are
+
+    Returns
+    -------
+    (N, H, W, C) in the images' scale
+
+    Raises
+    ------
+    RuntimeError : images with another number of axes (scipy's)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.align import low_pass
+    >>> image = np.zeros((1, 5, 5, 1), np.float32)
+    >>> image[0, 2, 2] = 1
+    >>> low_pass(image, 1.0)[0, 2, :, 0].round(2)
+    array([0.02, 0.1 , 0.16, 0.1 , 0.02], dtype=float32)
+    """
     if sd <= 0:
         return np.asarray(images)
     return gaussian_filter(np.asarray(images), (0, sd, sd, 0), mode="constant")
@@ -362,20 +398,20 @@ def _coarse_start(pairs, grid, affine_grid, lift, n_iter):
 
 
 def align(
-    images,
-    targets,
-    warp,
+    images: ArrayLike,
+    targets: ArrayLike,
+    warp: Warp,
     *,
-    solver="gauss-newton",
-    bending=1e-5,
-    displacement=0.0,
-    scale=None,
-    start=None,
-    coarse=(0.14, 0.07, 0.035),
-    max_iter=40,
-    learning_rate=0.2,
-    batch_size=64,
-):
+    solver: str = "gauss-newton",
+    bending: float = 1e-5,
+    displacement: float = 0.0,
+    scale: float | None = None,
+    start: ArrayLike | None = None,
+    coarse: Sequence[float] = (0.14, 0.07, 0.035),
+    max_iter: int = 40,
+    learning_rate: float = 0.2,
+    batch_size: int = 64,
+) -> Alignment:
     """Warp every image onto its own target (Eq. 3, penalised).
 
     Without ``start`` the fit goes from coarse to fine: an affine map on strongly low-passed
@@ -384,7 +420,7 @@ def align(
 
     Parameters
     ----------
-    images, targets : arrays (N, H, W[, C]) of one shape, any intensity scale
+    images, targets : arrays (N, H, W[, C]) of one shape, any intensity scale, N of at least 1
     warp : Warp of the same frame
     solver : 'gauss-newton' (default), 'adam' (the paper's) or 'lm' (exact, slow)
     bending, displacement : weights of the two penalties, free of units (`solvers.penalty`)
@@ -395,6 +431,7 @@ def align(
         () starts the solver at the identity on the images as they are
     max_iter : iterations of the last stage; the others take half
     learning_rate : Adam's step, pixels
+    batch_size : pairs aligned at a time; decides no result
 
     Returns
     -------
@@ -402,10 +439,17 @@ def align(
 
     Raises
     ------
-    ValueError : shapes that differ, NaN or infinity, unknown solver
+    ValueError : shapes that differ, NaN or infinity, unknown solver, a number out of its range
+
+    References
+    ----------
+    Eq. 3 of the paper (arXiv 2202.07829), whose affine stage comes first as well; the penalties
+    and the solvers but 'adam' are not in it (`stkm.solvers`).
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from stkm import Warp, align
     >>> targets = np.zeros((1, 12, 12), np.float32)
     >>> targets[0, 3:9, 4:8] = 1
     >>> images = np.roll(targets, 1, axis=2)  # one pixel to the right
@@ -462,7 +506,7 @@ def align(
 class _CallableModule(ModuleType):
     """`stkm.align` is this module and, called, the function: the two share the public name."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Alignment:
         return align(*args, **kwargs)
 
 

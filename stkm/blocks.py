@@ -33,6 +33,21 @@ class Images:
     Raises
     ------
     ValueError : as `check_images`, on the first image or on the block that is wrong
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.blocks import Images
+    >>> records = [{"image": np.full((8, 8), i, np.uint8)} for i in range(5)]
+    >>> class Records:
+    ...     def __len__(self):
+    ...         return len(records)
+    ...
+    ...     def __getitem__(self, index):
+    ...         return records[index]
+    >>> images = Images(Records())
+    >>> len(images), images.shape, images[1:3].dtype
+    (5, (8, 8, 1), dtype('float32'))
     """
 
     def __init__(self, X, image_shape=None):

@@ -58,7 +58,9 @@ class Browser(widgets.VBox):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from stkm import STKMeans
+    >>> from stkm.browser import Browser
     >>> X = np.zeros((6, 8, 8), np.float32)
     >>> X[:3, 2:6, 3] = X[3:, 3, 2:6] = 1
     >>> km = STKMeans(2, landmarks=3, prior="fixed", n_swaps=0, max_iter=2, random_state=0).fit(X)

@@ -6,10 +6,14 @@ affine maps. With the identity as the only warp it is scikit-learn's `KMeans`.
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -23,6 +27,7 @@ from .align import Alignment, unflatten
 from .blocks import Images, as_array, block_length, fits
 from .devices import choose
 from .learning import LARGEST, ROUNDS
+from .prior import Prior
 from .progress import Progress, pack_prior, unpack_prior
 from .validation import (
     check_images,
@@ -34,7 +39,24 @@ from .validation import (
 )
 from .warp import Warp
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 __all__ = ["AffineKMeans", "STKMeans"]
+
+
+class ImageSequence(Protocol):
+    """Images, or records with one, that are read item by item (`stkm.blocks`)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
+ImagesLike = ArrayLike | ImageSequence
+Init = str | ArrayLike | Callable[[Any, int, int], ArrayLike]
+Verbose = int | Callable[[dict[str, Any]], Any]
 
 
 class NotLearnedError(ValueError, AttributeError):
@@ -44,12 +66,27 @@ class NotLearnedError(ValueError, AttributeError):
 class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     """What `STKMeans` and `AffineKMeans` share; they differ in the warp and the defaults."""
 
+    cluster_centers_: NDArray[np.float32]
+    labels_: NDArray[np.int32]
+    inertia_: float
+    n_iter_: int
+    history_: list[dict[str, Any]]
+    prior_: Prior | None
+    n_used_: int
+    n_features_in_: int
+
     def _make_warp(self, shape):
         raise NotImplementedError
 
     # ---------------------------------------------------------------- public
 
-    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
+    def fit(
+        self,
+        X: ImagesLike,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Find centroids, labels and warps of the images.
 
         Parameters
@@ -66,6 +103,35 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
         Ctrl-C ends a fit that has a state already with what it has so far, and a warning: then
         ``labels_`` and ``inertia_`` are those of the last pass.
+
+        Returns
+        -------
+        the estimator
+
+        Raises
+        ------
+        ValueError : images, weights or parameters that are not so, before anything is compiled; a
+            checkpoint that is damaged or of another fit
+
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning : a cluster has swallowed others, there are fewer
+            distinct images than clusters, or the user has ended the fit
+
+        References
+        ----------
+        Eq. 2 to 4 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2)
+        >>> km.fit(X).labels_.tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """
         images, weights = self._prepare(X, sample_weight)
         self._store(self._fit_best(images, weights, checkpoint), weights)
@@ -116,7 +182,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return best
 
     @classmethod
-    def from_centroids(cls, centroids, X, learned=None, **params):
+    def from_centroids(
+        cls, centroids: ArrayLike, X: ImagesLike, learned: Prior | None = None, **params: Any
+    ) -> Self:
         """A fitted estimator with given centroids, labelled on reference images.
 
         Parameters
@@ -126,6 +194,26 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             spread; ``labels_`` and ``inertia_`` are theirs
         learned : ``prior_`` of that fit; None measures distances with the fixed penalty
         params : parameters of that fit; n_clusters is the number of centroids
+
+        Returns
+        -------
+        the estimator, fitted
+
+        Raises
+        ------
+        ValueError : images or parameters that `fit` does not take, centroids of another shape
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> again = STKMeans.from_centroids(km.cluster_centers_, X, landmarks=3, prior="fixed")
+        >>> bool((again.predict(X) == km.labels_).all())
+        True
         """
         km = cls(len(centroids), **params)
         images, weights = km._prepare(X, None)
@@ -135,10 +223,41 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return km._store(result, weights)
 
     @property
-    def predict_proba(self):
-        """``predict_proba(X)``: probability of each cluster ``(N, K)`` by the learned prior.
+    def predict_proba(self) -> Callable[[ImagesLike], NDArray[np.float64]]:
+        """Probability of each cluster by the learned prior: a method, ``predict_proba(X)``.
 
         There is no such method without a likelihood, with ``prior="fixed"``: `hasattr` says so.
+
+        Parameters
+        ----------
+        X : images, as :meth:`predict` takes them
+
+        Returns
+        -------
+        (N, K) float64 in [0, 1], rows sum to one
+
+        Raises
+        ------
+        NotLearnedError : (an AttributeError and a ValueError) without a learned prior
+        ValueError : images of another shape than the fit's, NaN or infinity, none
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        p(k | x) of the mixture that the class's docstring states; not in the paper
+        (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X)
+        >>> p = km.predict_proba(X[:2])
+        >>> p.shape, bool((p[:, km.labels_[0]] > 0.5).all())
+        ((2, 2), True)
         """
         fixed = getattr(self, "prior", "fixed") == "fixed"
         if fixed or getattr(self, "prior_", self) is None:
@@ -151,32 +270,178 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "cluster_centers_")
         return softmax(-self._values(X).astype(np.float64), axis=1)
 
-    def predict(self, X):
-        """Index of the nearest centroid, ``(N,)`` int32: the argmin of :meth:`transform`."""
+    def predict(self, X: ImagesLike) -> NDArray[np.int32]:
+        """Index of the nearest centroid: the argmin of :meth:`transform`.
+
+        Parameters
+        ----------
+        X : (N, H, W[, C]) of the fit's size and scale, or flat with ``image_shape``, or a sequence
+
+        Returns
+        -------
+        (N,) int32, 0 to K − 1
+
+        Raises
+        ------
+        ValueError : images of another shape than the fit's, NaN or infinity, none
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        The assignment of Eq. 2 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> km.predict(X[8:12]).tolist()
+        [0, 0, 1, 1]
+        """
         return self._values(X).argmin(1).astype(np.int32)
 
-    def transform(self, X):
+    def transform(self, X: ImagesLike) -> NDArray[np.float32]:
         """Distances ``(N, K)`` of images to the centroids.
 
-        Penalised squared errors (Eq. 3), or with a learned prior minus the log-likelihoods, which
-        may be negative. Images are read and fitted in blocks that fit in ``memory_limit``; the
-        result does not depend on it.
+        Penalised squared errors, or with a learned prior minus the log-likelihoods, which may be
+        negative. Images are read and fitted in blocks that fit in ``memory_limit``; the result
+        does not depend on it.
+
+        Parameters
+        ----------
+        X : (N, H, W[, C]) of the fit's size and scale, or flat with ``image_shape``, or a sequence
+
+        Returns
+        -------
+        (N, K) float32, in squared units of the images' scale, or (learned) without unit
+
+        Raises
+        ------
+        ValueError : images of another shape than the fit's, NaN or infinity, none
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        Eq. 3 of the paper (arXiv 2202.07829), with the penalty, or the likelihood, of the class's
+        docstring.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> distances = km.transform(X[:3])
+        >>> distances.shape, distances.argmin(1).tolist()
+        ((3, 2), [0, 0, 0])
         """
         return self._values(X)
 
-    def fit_transform(self, X, y=None, sample_weight=None):
-        """Fit, then :meth:`transform` the same images."""
+    def fit_transform(
+        self, X: ImagesLike, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> NDArray[np.float32]:
+        """Fit, then :meth:`transform` the same images.
+
+        Parameters
+        ----------
+        X, sample_weight : as :meth:`fit` takes them
+        y : ignored
+
+        Returns
+        -------
+        (N, K), as of :meth:`transform`
+
+        Raises
+        ------
+        ValueError : as :meth:`fit`
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2)
+        >>> km.fit_transform(X).shape
+        (20, 2)
+        """
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
-    def score(self, X, y=None, sample_weight=None):
-        """Minus the objective on X: higher is better, as scikit-learn expects."""
+    def score(self, X: ImagesLike, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
+        """Minus the objective on X: higher is better, as scikit-learn expects.
+
+        Parameters
+        ----------
+        X : images, as :meth:`predict` takes them
+        y : ignored
+        sample_weight : (N,) not negative; None counts every image once
+
+        Returns
+        -------
+        float, in the units of :meth:`transform`, a sum over the images
+
+        Raises
+        ------
+        ValueError : as :meth:`predict`; weights of another number, negative or not finite
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        Minus Eq. 2 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> bool(abs(km.score(X) + km.inertia_) < 1e-3 * km.inertia_)
+        True
+        """
         f = self._values(X).min(1)
         return -float(check_weights(sample_weight, len(f)) @ f.astype(np.float64))
 
-    def align(self, X):
+    def align(self, X: ImagesLike) -> Alignment:
         """Warp images onto their nearest centroids: an `Alignment`.
 
         ``warped`` shows the images at full sharpness, in the scale of ``X``.
+
+        Parameters
+        ----------
+        X : images, as :meth:`predict` takes them
+
+        Returns
+        -------
+        Alignment
+
+        Raises
+        ------
+        ValueError : images of another shape than the fit's, NaN or infinity, none
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        The minimiser of Eq. 3 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> a = km.align(X[:3])
+        >>> a.warped.shape, a.displacements.shape, a.labels.tolist()
+        ((3, 8, 8), (3, 9, 2), [0, 0, 0])
         """
         parts = [self._align(images) for images in self._read(X)]
         return Alignment(*(np.concatenate(a) for a in zip(*parts, strict=True)))
@@ -207,18 +472,65 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         )
 
     @property
-    def warp_(self):
-        """The `Warp` of the fitted frame."""
+    def warp_(self) -> Warp:
+        """The `Warp` of the fitted frame.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        T of Eq. 3 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> km.warp_.kind, km.warp_.landmarks.shape
+        ('tps', (9, 2))
+        """
         check_is_fitted(self, "cluster_centers_")
         return self._model.frame
 
     @property
-    def deformation_modes_(self):
-        """Modes of the learned Γ_k: (variances ``(K, 2L)``, fields ``(K, 2L, L, 2)``).
+    def deformation_modes_(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Modes of the learned Γ_k: how the images of each cluster bend.
 
         Field j of cluster k moves the landmarks by one standard deviation, in pixels; largest
         first. Warping images by +field bends them; bending the *centroid* the way the images of
         the cluster are bent is the inverse, ``warp_.inverse(centroid, field)``.
+
+        Returns
+        -------
+        variances : (K, 2L) in squared pixels, not negative
+        fields : (K, 2L, L, 2) in pixels, (row, column)
+
+        Raises
+        ------
+        NotLearnedError : (an AttributeError and a ValueError) without a learned prior
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        Principal components of the Γ_k that the class's docstring states; not in the paper
+        (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X)
+        >>> variances, fields = km.deformation_modes_
+        >>> variances.shape, fields.shape
+        ((2, 18), (2, 18, 9, 2))
         """
         variances, vectors = np.linalg.eigh(self._learned().covariance * self._model.factor**2)
         variances, vectors = np.maximum(variances[:, ::-1], 0), vectors[:, :, ::-1]
@@ -227,15 +539,42 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         return variances, unflatten(fields.reshape(k * m, m)).reshape(k, m, m // 2, 2)
 
     @property
-    def appearance_modes_(self):
-        """Rows of W_k ``(K, q, H, W[, C])``: one standard deviation each, largest first."""
+    def appearance_modes_(self) -> NDArray[np.floating]:
+        """Rows of W_k: what varies in each cluster besides the warp.
+
+        Returns
+        -------
+        (K, q, H, W[, C]) in the images' scale: one standard deviation each, largest first
+
+        Raises
+        ------
+        NotLearnedError : (an AttributeError and a ValueError) without a learned prior
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        Tipping, Bishop 1999 (probabilistic PCA); not in the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X)
+        >>> km.appearance_modes_.shape  # a mode for every ten images
+        (2, 2, 8, 8)
+        """
         loadings = self._learned().loadings
         k, q = loadings.shape[:2]
         small = loadings.reshape(k * q, *self._model.warp.shape, self._shape[2])
         modes = self._model.enlarge(small).reshape(k, q, *self._shape)
         return modes[..., 0] if self._grey else modes
 
-    def mode_images(self, sds=(-2, -1, 0, 1, 2), n_modes=2):
+    def mode_images(
+        self, sds: ArrayLike = (-2, -1, 0, 1, 2), n_modes: int = 2
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Every centroid bent along its deformation modes and with appearance modes added.
 
         Parameters
@@ -245,11 +584,29 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
         Returns
         -------
-        (bent, shaded), each (K, n_modes, S, H, W[, C]) float32
+        (bent, shaded), each (K, n_modes, S, H, W[, C]) float32 in the images' scale
 
         Raises
         ------
-        ValueError : no learned prior
+        ValueError : ``n_modes`` below 1; without a learned prior (then a NotLearnedError)
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        References
+        ----------
+        Cootes, Edwards, Taylor 1998 (active appearance models); not in the paper
+        (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X)
+        >>> bent, shaded = km.mode_images(sds=(-1, 0, 1), n_modes=1)
+        >>> bent.shape, shaded.shape
+        ((2, 1, 3, 8, 8), (2, 1, 3, 8, 8))
         """
         check_int("n_modes", n_modes, 1)
         fields, loadings = self.deformation_modes_[1], self.appearance_modes_
@@ -265,7 +622,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         shaded[:, :used] += np.moveaxis(np.multiply.outer(sds, loadings[:, :used]), 0, 2)
         return bent, shaded
 
-    def plot(self, X=None, *, fig=None):
+    def plot(self, X: ImagesLike | None = None, *, fig: Figure | None = None) -> dict[str, Axes]:
         """Draw the fit on one page: `stkm.plots.overview`.
 
         Parameters
@@ -279,10 +636,19 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         dict of matplotlib Axes by name: 'centroids', 'history'; 'deformation_modes' with a learned
         prior; with images 'nearest', 'farthest', 'warps', 'distances'
 
+        Raises
+        ------
+        ValueError : images of another shape than the fit's, NaN or infinity, none
+        sklearn.exceptions.NotFittedError : before `fit`
+
         Examples
         --------
-        >>> X = np.random.default_rng(0).random((6, 8, 8))
-        >>> km = AffineKMeans(2, n_swaps=0, max_iter=1, random_state=0).fit(X)
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
         >>> sorted(km.plot())
         ['centroids', 'history']
         """
@@ -312,7 +678,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
                 "landmarks": self.warp_.landmarks + a.displacements,
                 "names": [str(k) for k in a.labels],
             }
-            parts |= {"images": images, "values": values, "bent": bent}
+            parts |= {"images": images, "values": values, "bent": bent}  # type: ignore[dict-item]
         sizes = np.bincount(labels, minlength=len(self.cluster_centers_))
         return plots.overview(self.cluster_centers_, sizes, self.history_, fig=fig, **parts)
 
@@ -328,8 +694,32 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     def _n_features_out(self):
         return len(self.cluster_centers_)
 
-    def get_feature_names_out(self, input_features=None):
-        """Names of the columns of :meth:`transform`."""
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the columns of :meth:`transform`.
+
+        Parameters
+        ----------
+        input_features : ignored, as the columns are distances to the centroids
+
+        Returns
+        -------
+        (K,) of str
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError : before `fit`
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> km.get_feature_names_out().tolist()
+        ['stkmeans0', 'stkmeans1']
+        """
         check_is_fitted(self, "cluster_centers_")
         name = type(self).__name__.lower()
         return np.array([f"{name}{k}" for k in range(self._n_features_out)], dtype=object)
@@ -552,13 +942,21 @@ class STKMeans(_WarpKMeans):
 
     With ``prior="learned"`` Lloyd's loop is followed by rounds in which every cluster learns how
     its images bend (Γ_k) and what else varies (appearance modes W_k): a mixture of deformable
-    templates, whose likelihood takes the place of the penalised error,
+    templates (Grenander; Allassonnière, Amit, Trouvé 2007), whose likelihood takes the place of
+    the penalised error,
 
         d ~ N(0, Γ_k),   r = T(x, d) − μ_k ~ N(0, W_kᵀ W_k + σ² I) = N(0, Ψ_k),   P(k) = π_k,
         d(x, k) = min_d κ/2 (rᵀ Ψ_k⁻¹ r + log|2πΨ_k|) + ½ dᵀ Γ_k⁻¹ d + c − log π_k.
 
-    κ counts the independent errors of a pixel, c is what flexibility costs, the same for all
-    clusters; `stkm.prior` says how all are estimated and shrunk. Swaps judged by the likelihood
+    The error model is probabilistic PCA (Tipping, Bishop 1999), with the warp an active appearance
+    model (Cootes, Edwards, Taylor 1998). The distance is −log p(x, k), d integrated out by
+    Laplace's method: κ counts the independent errors of a pixel, and what flexibility costs is the
+    same for all clusters,
+
+        c = Σ_k π_k ½ log|I + Γ_k J_kᵀ κΨ_k⁻¹ J_k|,   J_k = ∂T/∂d from the gradient of μ_k.
+
+    Γ_k, W_k, σ² and π_k come from the warped images of each cluster, shrunk towards those of all:
+    `stkm.prior`. Swaps judged by the likelihood
     follow, and mend what the search got wrong. The rounds end early when held-out images lose by
     them, or when one cluster outgrows the others.
 
@@ -626,7 +1024,9 @@ class STKMeans(_WarpKMeans):
 
     References
     ----------
-    Cosentino et al. 2020, arXiv 2012.09743. Arthur, Vassilvitskii 2007 (k-means++).
+    Cosentino et al. 2022, arXiv 2202.07829 (first 2012.09743): Eq. 2 to 4, and the appendix
+    "Thin-Plate-Spline Interpolation"; penalty, Gauss–Newton, search and the learned prior are not
+    in it. Arthur, Vassilvitskii 2007 (k-means++).
     Bookstein 1989 (thin-plate splines). Grenander 1993, General Pattern Theory; Allassonnière,
     Amit, Trouvé 2007 (deformable templates); Tipping, Bishop 1999 (probabilistic PCA); Cootes,
     Edwards, Taylor 1998 (active appearance models).
@@ -634,44 +1034,44 @@ class STKMeans(_WarpKMeans):
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.zeros((20, 12, 12), np.float32)
-    >>> for i in range(10):
-    ...     X[i, 2 + i % 3 : 8, 3:5] = 1  # upright bars
-    ...     X[10 + i, 4:6, 2 + i % 3 : 8] = 1  # lying bars
+    >>> from stkm import STKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+    >>> X[:30, 2:6, 3] = 1  # upright bars
+    >>> X[30:, 3, 2:6] = 1  # lying bars
     >>> km = STKMeans(n_clusters=2, landmarks=3, random_state=0).fit(X)
-    >>> sorted(np.bincount(km.labels_).tolist())
-    [10, 10]
+    >>> sorted(np.bincount(km.labels_).tolist()), km.cluster_centers_.shape
+    ([30, 30], (2, 8, 8))
     """
 
     def __init__(
         self,
-        n_clusters=8,
+        n_clusters: int = 8,
         *,
-        landmarks=6,
-        init="k-means++",
-        n_init="auto",
-        n_swaps="auto",
-        max_iter=20,
-        tol=0.25,
-        solver="gauss-newton",
-        bending=2e-3,
-        displacement=17.0,
-        smoothing=0.025,
-        coarse=0.07,
-        learning_rate=1e-2,
-        adam_steps=5,
-        prior="learned",
-        n_modes=8,
-        tying=0.5,
-        n_candidates=3,
-        search_size=1500,
-        image_shape=None,
-        batch_size=64,
-        memory_limit=None,
-        devices=None,
-        random_state=None,
-        verbose=0,
-    ):
+        landmarks: int | ArrayLike = 6,
+        init: Init = "k-means++",
+        n_init: int | str = "auto",
+        n_swaps: int | str = "auto",
+        max_iter: int = 20,
+        tol: float = 0.25,
+        solver: str = "gauss-newton",
+        bending: float = 2e-3,
+        displacement: float = 17.0,
+        smoothing: float = 0.025,
+        coarse: float = 0.07,
+        learning_rate: float = 1e-2,
+        adam_steps: int = 5,
+        prior: str = "learned",
+        n_modes: int = 8,
+        tying: float = 0.5,
+        n_candidates: int = 3,
+        search_size: int = 1500,
+        image_shape: tuple[int, ...] | None = None,
+        batch_size: int = 64,
+        memory_limit: float | None = None,
+        devices: int | str | Sequence[Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
         self.n_clusters = n_clusters
         self.landmarks = landmarks
         self.init = init
@@ -699,17 +1099,43 @@ class STKMeans(_WarpKMeans):
         self.verbose = verbose
 
     @classmethod
-    def paper(cls, n_clusters=8, *, landmarks=6, learning_rate=1e-2, epochs=150, **params):
+    def paper(
+        cls,
+        n_clusters: int = 8,
+        *,
+        landmarks: int | ArrayLike = 6,
+        learning_rate: float = 1e-2,
+        epochs: int = 150,
+        **params: Any,
+    ) -> Self:
         """Eq. 3 as published: no penalty, Adam, k-means++ on pixels, affine stage first.
 
         Parameters
         ----------
+        n_clusters, landmarks : as of the class
         learning_rate : Adam's step in units of [-1, 1] (the paper searches 1e-4 … 5e-2)
         epochs : Adam steps of every pair; centroids are updated after every ``adam_steps`` (5)
         params : any other parameter of the class, by keyword
 
-        The paper gives no number for the share of the affine stage nor for its low-pass; here a
-        third of the epochs, at the low-pass ``coarse``.
+        Returns
+        -------
+        an estimator, not fitted
+
+        Raises
+        ------
+        ValueError : ``epochs`` below 1; all others when it is fitted
+
+        References
+        ----------
+        Eq. 2 to 4 of the paper (arXiv 2202.07829). It gives no number for the share of the affine
+        stage nor for its low-pass; here a third of the epochs, at the low-pass ``coarse``.
+
+        Examples
+        --------
+        >>> from stkm import STKMeans
+        >>> km = STKMeans.paper(10, epochs=100)
+        >>> km.solver, km.max_iter * km.adam_steps, km.bending, km.prior
+        ('adam', 100, 0.0, 'fixed')
         """
         check_int("epochs", epochs, 1)
         steps = params.get("adam_steps", 5)
@@ -751,18 +1177,42 @@ class STKMeans(_WarpKMeans):
 class AffineKMeans(_WarpKMeans):
     """AI K-means: K-means up to affine maps, the same loop as `STKMeans` with another basis.
 
-    Parameters and attributes are those of `STKMeans`, without landmarks and bending. The
-    published method has no penalty; ``displacement`` is small here and keeps the maps in frame.
-    Images are ``(N, H, W[, C])``, and `transform` gives ``(N, K)``.
+    Minimises Eq. 2 over affine maps; the published method has no penalty, ``displacement`` is
+    small here and keeps the maps in frame. Parameters, units and attributes are those of
+    `STKMeans`, without landmarks, bending, solver and a learned prior: ``prior_`` is None, and
+    `transform` gives penalised squared errors.
+
+    Parameters
+    ----------
+    n_clusters : K
+    displacement : weight of the penalty, free of units
+    init, n_init, n_swaps, max_iter, tol, smoothing, coarse, n_candidates, search_size, image_shape,
+    batch_size, memory_limit, devices, random_state, verbose : as in `STKMeans`
+
+    Attributes
+    ----------
+    cluster_centers_ : (K, H, W[, C]), in the images' own scale
+    labels_ : (N,) int32; inertia_ : objective (Eq. 2)
+    n_iter_, history_, n_used_ : as of `STKMeans`
+
+    Raises
+    ------
+    ValueError : bad images or parameters, before anything is compiled
+
+    References
+    ----------
+    AI K-means of Table 1 of the paper (arXiv 2202.07829): Eq. 2 to 4 with affine maps for T.
 
     Examples
     --------
-    >>> X = np.zeros((6, 12, 12), np.float32)
-    >>> X[:3, 2:9, 3:5] = 1  # bars
-    >>> X[3:, 3:8, 3:8] = 1  # blocks
+    >>> import numpy as np
+    >>> from stkm import AffineKMeans
+    >>> X = np.zeros((6, 8, 8), np.float32)
+    >>> X[:3, 1:7, 3] = 1  # bars
+    >>> X[3:, 2:6, 2:6] = 1  # blocks
     >>> km = AffineKMeans(2, init=X[[0, 3]], max_iter=2).fit(X)
-    >>> km.cluster_centers_.shape, km.transform(X).shape
-    ((2, 12, 12), (6, 2))
+    >>> km.labels_.tolist(), km.transform(X).shape
+    ([0, 0, 0, 1, 1, 1], (6, 2))
     """
 
     solver = "gauss-newton"
@@ -770,25 +1220,25 @@ class AffineKMeans(_WarpKMeans):
 
     def __init__(
         self,
-        n_clusters=8,
+        n_clusters: int = 8,
         *,
-        init="k-means++",
-        n_init="auto",
-        n_swaps="auto",
-        max_iter=20,
-        tol=0.25,
-        displacement=1.0,
-        smoothing=0.025,
-        coarse=0.07,
-        n_candidates=3,
-        search_size=1500,
-        image_shape=None,
-        batch_size=64,
-        memory_limit=None,
-        devices=None,
-        random_state=None,
-        verbose=0,
-    ):
+        init: Init = "k-means++",
+        n_init: int | str = "auto",
+        n_swaps: int | str = "auto",
+        max_iter: int = 20,
+        tol: float = 0.25,
+        displacement: float = 1.0,
+        smoothing: float = 0.025,
+        coarse: float = 0.07,
+        n_candidates: int = 3,
+        search_size: int = 1500,
+        image_shape: tuple[int, ...] | None = None,
+        batch_size: int = 64,
+        memory_limit: float | None = None,
+        devices: int | str | Sequence[Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init

@@ -39,6 +39,26 @@ class Pictures(NamedTuple):
     names : N names, each ``file`` or ``folder/file``
     negative : whether the files have a light ground, so that these are their negatives
     notes : what was done to the images, and what looks odd, one sentence each
+
+    Raises
+    ------
+    ValueError
+        By :func:`read_folder`, which makes it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from stkm import export
+    >>> picture = np.zeros((8, 8), np.uint8)
+    >>> picture[2:6, 3] = 255  # an upright bar
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for i in range(4):  # two upright, two lying
+    ...         Image.fromarray(picture if i < 2 else picture.T).save(f"{folder}/{i}.png")
+    ...     pictures = export.read_folder(folder)
+    >>> pictures.notes
+    ['2 are copies of others: 1.png, 3.png.']
     """
 
     images: np.ndarray
@@ -74,6 +94,25 @@ def read_folder(
         (a FileNotFoundError and a ValueError) if there is no such folder.
     ValueError
         If there is no image that can be read, or an argument is not one of the above.
+
+    Returns
+    -------
+    Pictures
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from stkm import export
+    >>> picture = np.zeros((8, 8), np.uint8)
+    >>> picture[2:6, 3] = 255  # an upright bar
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for i in range(4):  # two upright, two lying
+    ...         Image.fromarray(picture if i < 2 else picture.T).save(f"{folder}/{i}.png")
+    ...     pictures = export.read_folder(folder)
+    >>> pictures.images.shape, pictures.names, pictures.negative
+    ((4, 8, 8), ['0.png', '1.png', '2.png', '3.png'], False)
     """
     if ground not in GROUNDS:
         raise ValueError(f"ground={ground!r}: expected one of {', '.join(map(repr, GROUNDS))}")
@@ -138,6 +177,18 @@ def prepare_output(
         If `out` is a file or lies in `source`.
     FileExistsError
         If a file of :data:`FILES` is there and `force` is not given.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from stkm import export
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export.prepare_output(f"{folder}/groups").name
+    'groups'
     """
     path = Path(out).expanduser().absolute()
     if path.exists() and not path.is_dir():
@@ -210,6 +261,21 @@ def write(
         If names and images don't belong together, or `out` is a file.
     FileExistsError
         If there are results already and `force` is not given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from stkm import STKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[:10, 2:6, 3] = 1  # upright bars
+    >>> X[10:, 3, 2:6] = 1  # lying bars
+    >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+    >>> names = [f"{i}.png" for i in range(len(X))]
+    >>> from stkm import export
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in export.write(f"{folder}/groups", km, X, names)]
+    ['report.html', 'labels.csv', 'centroids.png', 'warps.npz']
     """
     from stkm import report
 
@@ -327,6 +393,26 @@ def cluster_folder(
         For a wrong argument, or a folder without images; nothing is computed then.
     FileExistsError
         If there are results already and `force` is not given.
+
+    Returns
+    -------
+    list of Path
+        As of :func:`write`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from stkm import export
+    >>> picture = np.zeros((8, 8), np.uint8)
+    >>> picture[2:6, 3] = 255  # an upright bar
+    >>> with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as out:
+    ...     for i in range(4):  # two upright, two lying
+    ...         Image.fromarray(picture if i < 2 else picture.T).save(f"{folder}/{i}.png")
+    ...     made = export.cluster_folder(folder, out, n_clusters=2, affine=True, quiet=True)
+    >>> [path.name for path in made]
+    ['report.html', 'labels.csv', 'centroids.png', 'warps.npz']
     """
     check_int("n_clusters", n_clusters, 1)
     check_int("seed", seed, 0, 2**32 - 1)

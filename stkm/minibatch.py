@@ -13,10 +13,14 @@ in every step. They need no image kept, however many there are.
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -24,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import checkpoint as _checkpoint
 from . import prior as _prior
 from .blocks import Images, is_sequence
-from .cluster import STKMeans, _WarpKMeans
+from .cluster import ImagesLike, Init, STKMeans, Verbose, _WarpKMeans
 from .fitting import PASS
 from .lloyd import assign, candidates, cold_state
 from .progress import Progress, pack_prior, unpack_prior
@@ -77,52 +81,55 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     References
     ----------
-    Sculley 2010, Web-scale k-means clustering.
+    Sculley 2010, Web-scale k-means clustering; Levy, Lindenbaum 2000 (incremental PCA). Eq. 2 to 4
+    of the paper (arXiv 2202.07829), which fits whole sets alone.
 
     Examples
     --------
     >>> import numpy as np
-    >>> X = np.zeros((40, 12, 12), np.uint8)
-    >>> for i in range(20):
-    ...     X[2 * i, 2 + i % 3 : 8, 3:5] = 255  # upright bars
-    ...     X[2 * i + 1, 4:6, 2 + i % 3 : 8] = 255  # lying bars
-    >>> km = MiniBatchSTKMeans(2, landmarks=3, batch_size=16, random_state=0).fit(X)
-    >>> sorted(np.bincount(km.labels_).tolist())
-    [20, 20]
+    >>> from stkm import MiniBatchSTKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[::2, 2:6, 3] = 1  # upright bars
+    >>> X[1::2, 3, 2:6] = 1  # lying bars
+    >>> km = MiniBatchSTKMeans(2, landmarks=3, prior="fixed", batch_size=8, random_state=0)
+    >>> sorted(np.bincount(km.fit(X).labels_).tolist())
+    [10, 10]
     """
 
+    counts_: NDArray[np.float64]
+    n_steps_: int
     solver = OWN["solver"]
 
     def __init__(
         self,
-        n_clusters=8,
+        n_clusters: int = 8,
         *,
-        landmarks=6,
-        init="k-means++",
-        n_init="auto",
-        n_swaps="auto",
-        max_iter=1,
-        batch_size=1024,
-        init_size=None,
-        tol=0.0,
-        max_no_improvement=10,
-        reassignment_ratio=0.01,
-        compute_labels=True,
-        bending=2e-3,
-        displacement=17.0,
-        smoothing=0.025,
-        coarse=0.07,
-        prior="learned",
-        n_modes=8,
-        tying=0.5,
-        n_candidates=3,
-        search_size=1500,
-        image_shape=None,
-        memory_limit=None,
-        devices=None,
-        random_state=None,
-        verbose=0,
-    ):
+        landmarks: int | ArrayLike = 6,
+        init: Init = "k-means++",
+        n_init: int | str = "auto",
+        n_swaps: int | str = "auto",
+        max_iter: int = 1,
+        batch_size: int = 1024,
+        init_size: int | None = None,
+        tol: float = 0.0,
+        max_no_improvement: int | None = 10,
+        reassignment_ratio: float = 0.01,
+        compute_labels: bool = True,
+        bending: float = 2e-3,
+        displacement: float = 17.0,
+        smoothing: float = 0.025,
+        coarse: float = 0.07,
+        prior: str = "learned",
+        n_modes: int = 8,
+        tying: float = 0.5,
+        n_candidates: int = 3,
+        search_size: int = 1500,
+        image_shape: tuple[int, ...] | None = None,
+        memory_limit: float | None = None,
+        devices: int | str | Sequence[Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: Verbose = 0,
+    ) -> None:
         self.n_clusters = n_clusters
         self.landmarks = landmarks
         self.init = init
@@ -152,7 +159,13 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     # ---------------------------------------------------------------- public
 
-    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
+    def fit(
+        self,
+        X: ImagesLike,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Centroids and prior from a sample and steps on batches, then labels of all images.
 
         Parameters
@@ -165,6 +178,32 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
         Ctrl-C during the steps ends the fit with the centroids so far, without labels, and a
         warning; before them nothing is fitted, and the interruption goes on.
+
+        Returns
+        -------
+        the estimator
+
+        Raises
+        ------
+        ValueError : weights or parameters that are not so, before anything is compiled; images that
+            are not, when their block is read; a checkpoint that is damaged or of another fit
+
+        References
+        ----------
+        Sculley 2010, Algorithm 1, with the distance of Eq. 3 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import MiniBatchSTKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = MiniBatchSTKMeans(
+        ...     2, landmarks=3, prior="fixed", init=X[[0, 10]], batch_size=8, random_state=0
+        ... )
+        >>> km.fit(X).labels_.tolist(), km.n_steps_
+        ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], 2)
         """
         self._check_own()
         X = self._images(X, reset=True)
@@ -195,7 +234,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
                 kept = self._kept()
                 self._mark(progress, rng, trend, ended)
         except KeyboardInterrupt:
-            vars(self).update(kept)
+            vars(self).update(kept)  # type: ignore[attr-defined]
             text = f"interrupted after {self.n_steps_} steps: these are the centroids so far"
             warnings.warn(f"{text}, and no image is labelled", ConvergenceWarning, stacklevel=2)
             return self
@@ -207,11 +246,45 @@ class MiniBatchSTKMeans(_WarpKMeans):
             self._warn_of_collapse(weights)
         return self
 
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(
+        self, X: ImagesLike, y: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Take in more images: a start from them the first time, then steps of ``batch_size``.
 
         The first call fits its images as `STKMeans` would; so give it a few hundred for each
         cluster. Later calls take any number.
+
+        Parameters
+        ----------
+        X : images as `stkm.blocks.Images` takes them; after the first call, of its size and scale
+        y : ignored
+        sample_weight : (N,) not negative
+
+        Returns
+        -------
+        the estimator; ``labels_`` and ``inertia_`` are those of X
+
+        Raises
+        ------
+        ValueError : images, weights or parameters that are not so; images of another shape than
+            those before
+
+        References
+        ----------
+        Sculley 2010, Algorithm 1, with the distance of Eq. 3 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import MiniBatchSTKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = MiniBatchSTKMeans(
+        ...     2, landmarks=3, prior="fixed", init=X[[0, 10]], batch_size=8, random_state=0
+        ... )
+        >>> km.partial_fit(X).partial_fit(X[::2]).counts_.tolist()
+        [15.0, 15.0]
         """
         self._check_own()
         X = self._images(X, reset=not hasattr(self, "cluster_centers_"))

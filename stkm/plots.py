@@ -91,7 +91,17 @@ STYLE: dict[Any, Any] = {
 
 
 def use_style() -> None:
-    """Make :data:`STYLE`, over matplotlib's own defaults, the settings of this process."""
+    """Make :data:`STYLE`, over matplotlib's own defaults, the settings of this process.
+
+    Examples
+    --------
+    >>> import matplotlib as mpl
+    >>> from stkm import plots
+    >>> with mpl.rc_context():  # undone at the end
+    ...     plots.use_style()
+    ...     mpl.rcParams["font.size"]
+    9.0
+    """
     keep = {"backend", "interactive"}
     mpl.rcParams.update({k: v for k, v in mpl.rcParamsDefault.items() if k not in keep})
     mpl.rcParams.update(STYLE)
@@ -117,6 +127,15 @@ def save(fig: Figure, name: str, folder: Path | None = None) -> list[Path]:
     ------
     ValueError
         If `name` has a folder or a suffix in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from matplotlib.figure import Figure
+    >>> from stkm import plots
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [path.name for path in plots.save(Figure((1, 1)), "nothing", folder)]
+    ['nothing.png', 'nothing.pdf']
     """
     if not name or Path(name).name != name or Path(name).suffix:
         raise ValueError(f"figure name {name!r} must be a plain name like 'centroids-mnist5k'")
@@ -141,7 +160,34 @@ def _bare(ax: Axes) -> Axes:
 
 
 def image(picture: np.ndarray, *, title: str = "", ax: Axes | None = None) -> Axes:
-    """Draw one image (H, W[, 3]) with values from 0 to 1."""
+    """Draw one image.
+
+    Parameters
+    ----------
+    picture : ndarray, (H, W) or (H, W, 3)
+        Values from 0 (black) to 1 (white); what lies beyond is cut off.
+    title : str
+        Written above.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    TypeError
+        If `picture` has another shape (matplotlib's).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.image(np.eye(8), title="a diagonal")
+    >>> ax.images[0].get_clim()
+    (0.0, 1.0)
+    """
     ax = plt.gca() if ax is None else ax
     ax.imshow(picture, vmin=0, vmax=1)
     ax.set_title(title)
@@ -149,7 +195,34 @@ def image(picture: np.ndarray, *, title: str = "", ax: Axes | None = None) -> Ax
 
 
 def signed(difference: np.ndarray, *, title: str = "", ax: Axes | None = None) -> Axes:
-    """Draw a difference (H, W) from -1 (purple) over 0 (white) to 1 (orange)."""
+    """Draw a difference of images: below 0 purple, 0 white, above 0 orange.
+
+    Parameters
+    ----------
+    difference : ndarray, (H, W)
+        Values from -1 to 1; what lies beyond is cut off.
+    title : str
+        Written above.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    TypeError
+        If `difference` has another shape (matplotlib's).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.signed(np.eye(8) - 0.5)
+    >>> ax.images[0].get_clim()
+    (-1.0, 1.0)
+    """
     ax = plt.gca() if ax is None else ax
     ax.imshow(difference, cmap="PuOr_r", vmin=-1, vmax=1)
     ax.set_title(title)
@@ -172,6 +245,37 @@ def warp_grid(
         taken from: ``Warp.field(d)[i]``.
     landmarks : ndarray, (L, 2), optional
         Points (row, column) to mark: ``warp.landmarks + d[i]``.
+
+    step : int
+        At least 1.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If `step` is 0.
+    IndexError
+        If `field` is no (H, W, 2).
+
+    References
+    ----------
+    The warp of Eq. 3 of the paper (arXiv 2202.07829), drawn as `stkm.Warp.field` gives it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import Warp, plots
+    >>> warp = Warp.tps((8, 8), landmarks=3)
+    >>> d = np.zeros((1, 9, 2))
+    >>> d[0, 4] = 1, 0  # the middle landmark one pixel down
+    >>> ax = plots.warp_grid(warp.field(d)[0], warp.landmarks + d[0], step=2)
+    >>> len(ax.lines)  # four rows, four columns, the landmarks
+    9
     """
     ax = plt.gca() if ax is None else ax
     height, width = field.shape[:2]
@@ -196,14 +300,36 @@ def mosaic(
     gap: int = 2,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a table of images of one size, (R, C, H, W[, 3]), in one pair of axes.
+    """Draw a table of images of one size in one pair of axes.
 
     Parameters
     ----------
+    rows : ndarray, (R, C, H, W) or (R, C, H, W, 3), or lists of such images
+        R rows of C images, values from 0 (black) to 1 (white).
     row_labels, column_labels : sequence of str, optional
         Written left of the rows and above the columns.
     gap : int
         Pixels between images.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If rows or images differ in size, or there is another number of labels than of rows or
+        columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.mosaic(np.ones((2, 3, 8, 8)), row_labels=["first", "second"])
+    >>> ax.images[0].get_array().shape  # 2 x 8 + 2 by 3 x 8 + 2 x 2 pixels
+    (18, 28)
     """
     ax = plt.gca() if ax is None else ax
     cells = np.asarray(rows, dtype=np.float32)
@@ -247,7 +373,9 @@ def contact_sheet(
 
     Examples
     --------
-    >>> ax = contact_sheet(np.eye(8)[None].repeat(3, 0), names=["a", "b", "c"])
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.contact_sheet(np.eye(8)[None].repeat(3, 0), names=["a", "b", "c"])
     >>> [text.get_text() for text in ax.texts]
     ['a', 'b', 'c']
     """
@@ -277,14 +405,38 @@ def centroids(
     columns: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the centroids (K, H, W[, 3]) of one fit in order, ``columns`` a row.
+    """Draw the centroids of one fit in order, ``columns`` a row.
 
-    Values may be in any scale; the brightest of all is white.  `names`, one a centroid, are
-    written above: ``[f"{k}: {n}" for k, n in enumerate(np.bincount(km.labels_))]`` are sizes.
+    Parameters
+    ----------
+    pictures : ndarray, (K, H, W) or (K, H, W, 3)
+        In any scale that begins at 0; the brightest value of all is white.
+    names : sequence of str, length K, optional
+        Written above each: ``[f"{k}: {n}" for k, n in enumerate(np.bincount(km.labels_))]`` are
+        sizes.
+    columns : int
+        At least 1.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If there is no centroid, or the names are not one a centroid.
+
+    References
+    ----------
+    Centroids of Eq. 4 of the paper (arXiv 2202.07829), as its figures of centroids show them.
 
     Examples
     --------
-    >>> ax = centroids(np.ones((3, 8, 8)))
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.centroids(np.ones((3, 8, 8)))
     >>> ax.images[0].get_array().shape
     (8, 28)
     """
@@ -325,8 +477,10 @@ def members(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from stkm import plots
     >>> images = np.arange(5)[:, None, None] * np.ones((5, 8, 8))
-    >>> ax = members(images, np.array([[0, 9], [1, 9], [2, 9], [9, 0], [9, 1.0]]))
+    >>> ax = plots.members(images, np.array([[0, 9], [1, 9], [2, 9], [9, 0], [9, 1.0]]))
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['0 (3)', '1 (2)']
     """
@@ -406,9 +560,10 @@ def warps(
 
     Examples
     --------
-    >>> rows, columns = np.meshgrid(np.arange(8.0), np.arange(8.0), indexing="ij")
-    >>> x = np.ones((2, 8, 8))
-    >>> ax = warps(x, x, x, np.stack([rows, columns], -1)[None].repeat(2, 0))
+    >>> import numpy as np
+    >>> from stkm import Warp, plots
+    >>> x, warp = np.ones((2, 8, 8)), Warp.tps((8, 8), landmarks=3)
+    >>> ax = plots.warps(x, x, x, warp.field(np.zeros((2, 9, 2))))
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['image', 'grid', 'warped', 'centroid', 'residual']
     """
@@ -480,7 +635,9 @@ def deformation_modes(
 
     Examples
     --------
-    >>> ax = deformation_modes(np.ones((2, 1, 3, 8, 8)), sds=(-1, 0, 1))
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.deformation_modes(np.ones((2, 1, 3, 8, 8)), sds=(-1, 0, 1))
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['-1 sd', '0', '+1 sd']
     """
@@ -528,7 +685,37 @@ def curve(
     ax: Axes | None = None,
     **line: Any,
 ) -> Axes:
-    """Draw y over whole numbers x (passes, iterations), with a marker at each."""
+    """Draw y over whole numbers x (passes, iterations), with a marker at each.
+
+    Parameters
+    ----------
+    x, y : sequence of float, length n
+        In units of the caller's, which the labels name.
+    label : str, optional
+        For a legend, which the caller draws.
+    xlabel, ylabel : str
+        Of the axes.
+    ax : Axes, optional
+        The current ones by default.
+    **line
+        As ``Axes.plot`` takes it: colour, marker, ...
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If `x` and `y` differ in length (matplotlib's).
+
+    Examples
+    --------
+    >>> from stkm import plots
+    >>> ax = plots.curve([1, 2, 3], [9.0, 5.0, 4.0], xlabel="pass", ylabel="objective")
+    >>> ax.lines[-1].get_ydata().tolist()
+    [9.0, 5.0, 4.0]
+    """
     ax = plt.gca() if ax is None else ax
     ax.plot(x, y, **{"marker": "o", "label": label, **line})
     ax.set(xlabel=xlabel, ylabel=ylabel)
@@ -547,8 +734,31 @@ def confusion(
 
     Parameters
     ----------
-    counts : ndarray, (n_classes, n_clusters)
+    counts : ndarray of int, (n_classes, n_clusters)
         As `stkm.metrics.confusion` orders them: matched pairs on the diagonal.
+    classes : sequence of str, length n_classes
+        Names of the rows.
+    clusters : sequence of str, length n_clusters
+        Names of the columns.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If there is another number of names than of rows or columns, or no count.
+
+    Examples
+    --------
+    >>> from stkm import metrics, plots
+    >>> table = metrics.confusion(["a", "a", "b"], [7, 3, 3])
+    >>> ax = plots.confusion(table.counts, table.classes, [str(k) for k in table.clusters])
+    >>> [text.get_text() for text in ax.texts]
+    ['1', '1', '1']
     """
     ax = plt.gca() if ax is None else ax
     top = max(int(counts.max()), 1)
@@ -578,10 +788,33 @@ def embedding(
     Parameters
     ----------
     points : ndarray, (N, 2)
+        Horizontal and vertical coordinate, in any unit.
     labels : ndarray of int, (N,)
-        Class of each point.
+        Class of each point, from 0.
     names : sequence of str
         Name of each class.
+    title : str
+        Written above.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    IndexError
+        If a class has no name, or `points` and `labels` differ in length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> points = np.array([[0.0, 0], [0, 1], [5, 5]])
+    >>> ax = plots.embedding(points, np.array([0, 0, 1]), ["one", "two"])
+    >>> [text.get_text() for text in ax.texts]
+    ['one', 'two']
     """
     ax = plt.gca() if ax is None else ax
     for k in np.unique(labels):
@@ -622,6 +855,30 @@ def criterion(
         One number a repeat, for each setting.
     winner : int
         Index of the setting that won.
+
+    label : str
+        What the criterion measures, with its unit.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If settings and values differ in number.
+    IndexError
+        If there is no setting, or none of the number `winner`.
+
+    Examples
+    --------
+    >>> from stkm import plots
+    >>> settings = [{"n_clusters": k} for k in (2, 3, 4)]
+    >>> ax = plots.criterion(settings, [[0.5], [0.9], [0.6]], winner=1, label="ARI of two fits")
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('n_clusters', 'ARI of two fits')
     """
     ax = plt.gca() if ax is None else ax
     varied = [name for name in settings[0] if len({repr(s.get(name)) for s in settings}) > 1]
@@ -666,6 +923,35 @@ def regions(
         Coordinates of rows and columns, evenly spaced.
     names : sequence of str
         Name of each cluster; its number by default.
+
+    title : str
+        Written above.
+    ax : Axes, optional
+        The current ones by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    IndexError
+        If `axis` has fewer than two coordinates, or a cluster has no name.
+    TypeError
+        If `labels` is no (side, side) (matplotlib's).
+
+    References
+    ----------
+    Proposition 4 of the paper (arXiv 2202.07829), whose regions this draws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> labels = np.repeat([[0, 0, 1, 1]], 4, 0)  # two halves, left and right
+    >>> ax = plots.regions(labels, np.linspace(-0.2, 1.2, 4), ["left", "right"])
+    >>> [text.get_text() for text in ax.texts]
+    ['left', 'right']
     """
     ax = plt.gca() if ax is None else ax
     half = (axis[1] - axis[0]) / 2
@@ -714,7 +1000,9 @@ def distances(
 
     Examples
     --------
-    >>> ax = distances(np.array([[1.0, 5], [2, 6], [7, 1]]))
+    >>> import numpy as np
+    >>> from stkm import plots
+    >>> ax = plots.distances(np.array([[1.0, 5], [2, 6], [7, 1]]))
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['own images', 'all others']
     """
@@ -768,8 +1056,9 @@ def history(steps: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Ax
 
     Examples
     --------
+    >>> from stkm import plots
     >>> steps = [{"stage": "lloyd", "objective": value} for value in (9.0, 5.0, 4.0)]
-    >>> ax = history(steps, ax=plt.figure().add_subplot())
+    >>> ax = plots.history(steps)
     >>> ax.get_lines()[0].get_ydata().tolist()
     [9.0, 5.0, 4.0]
     """
@@ -843,10 +1132,22 @@ def overview(
         By name: 'centroids', 'history' and, where there is something to draw,
         'deformation_modes', 'nearest', 'farthest', 'warps', 'distances'.
 
+    Raises
+    ------
+    ValueError
+        As :func:`centroids`, :func:`history` and the functions of the other parts.
+
+    References
+    ----------
+    Centroids and objective of Eq. 2 to 4 of the paper (arXiv 2202.07829); modes of the learned
+    prior, `stkm.STKMeans`.
+
     Examples
     --------
+    >>> import numpy as np
+    >>> from stkm import plots
     >>> steps = [{"stage": "lloyd", "objective": 1.0}]
-    >>> sorted(overview(np.ones((2, 8, 8)), np.array([3, 4]), steps))
+    >>> sorted(plots.overview(np.ones((2, 8, 8)), np.array([3, 4]), steps))
     ['centroids', 'history']
     """
     n_clusters, tall = len(pictures), pictures.shape[1] / pictures.shape[2]

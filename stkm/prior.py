@@ -99,10 +99,38 @@ class Moments:
 
 @dataclass(frozen=True)
 class Prior:
-    """The models of K clusters; displacements in pixels, ``(2L,)``, rows first.
+    """The models of K clusters, ``prior_`` of a fit; displacements ``(2L,)`` in pixels, rows first.
 
-    covariance : (K, 2L, 2L) = Γ_k; loadings : (K, q, H·W·C) = W_k; noise : σ²
-    weights : (K,) = π_k; kappa : κ; flexibility : c
+    All of the frame and of the low-passed images that are matched; intensities in their scale.
+
+    Attributes
+    ----------
+    covariance : (K, 2L, 2L) = Γ_k, squared pixels
+    loadings : (K, q, H·W·C) = W_k, intensities
+    noise : σ², squared intensity, above 0
+    weights : (K,) = π_k, in [0, 1], their sum is 1
+    kappa : κ, independent errors for each pixel, in (0, 1]
+    flexibility : c, not negative, without unit
+
+    Raises
+    ------
+    ValueError : by :func:`learn`, which makes it
+
+    References
+    ----------
+    Allassonnière, Amit, Trouvé 2007; Tipping, Bishop 1999; the module's docstring has the
+    equations. Not in the paper (arXiv 2202.07829).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import STKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+    >>> X[:30, 2:6, 3] = 1  # upright bars
+    >>> X[30:, 3, 2:6] = 1  # lying bars
+    >>> prior = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X).prior_
+    >>> prior.covariance.shape, prior.loadings.shape, prior.weights.shape
+    ((2, 18, 18), (2, 2, 64), (2,))
     """
 
     covariance: np.ndarray
@@ -114,15 +142,51 @@ class Prior:
 
     @property
     def scale(self):
-        """s = σ²/κ: what the solver minimises is 2s times the terms that depend on d."""
+        """s = σ²/κ: what the solver minimises is 2s times the terms that depend on d.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> prior = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X).prior_
+        >>> prior.scale == prior.noise / prior.kappa
+        True
+        """
         return self.noise / self.kappa
 
     def penalty(self, k):
-        """Q ``(2L, 2L)`` of cluster k for the solver."""
+        """Q ``(2L, 2L)`` of cluster k for the solver, squared intensity by squared pixel.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> prior = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X).prior_
+        >>> prior.penalty(0).shape
+        (18, 18)
+        """
         return self.scale * np.linalg.inv(self.covariance[k])
 
     def modes(self, k, index, channels):
-        """V ``(m, C, q)`` of cluster k at the pixels ``index``: there I − V Vᵀ = σ² Ψ⁻¹."""
+        """V ``(m, C, q)`` of cluster k at the pixels ``index``: there I − V Vᵀ = σ² Ψ⁻¹.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> prior = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X).prior_
+        >>> prior.modes(0, np.arange(64), channels=1).shape
+        (64, 1, 2)
+        """
         q = self.loadings.shape[1]
         if not q:
             return np.zeros((len(index), channels, 0))
@@ -131,7 +195,19 @@ class Prior:
         return (w.T @ root).reshape(len(index), channels, q)
 
     def offset(self, k):
-        """The part of the distance to cluster k that no image changes."""
+        """The part of the distance to cluster k that no image changes, without unit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((60, 8, 8))
+        >>> X[:30, 2:6, 3] = 1  # upright bars
+        >>> X[30:, 3, 2:6] = 1  # lying bars
+        >>> prior = STKMeans(2, landmarks=3, init=X[[0, 30]], max_iter=2, n_swaps=0).fit(X).prior_
+        >>> bool(np.isfinite(prior.offset(0)))
+        True
+        """
         q, n = self.loadings.shape[1:]
         signal = np.eye(q) + self.loadings[k] @ self.loadings[k].T / self.noise
         log_psi = n * np.log(2 * np.pi * self.noise) + np.linalg.slogdet(signal)[1]

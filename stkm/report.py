@@ -40,6 +40,25 @@ class Grouping(NamedTuple):
     distances : (N, K), ``km.transform(images)``
     alignment : `Alignment`, ``km.align(images)``
     negative : whether the images are negatives of the files; pictures are shown as the files are
+
+    Raises
+    ------
+    ValueError
+        By :meth:`of`, which makes it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import STKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[:10, 2:6, 3] = 1  # upright bars
+    >>> X[10:, 3, 2:6] = 1  # lying bars
+    >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+    >>> names = [f"{i}.png" for i in range(len(X))]
+    >>> from stkm import report
+    >>> grouping = report.Grouping.of(km, X, names)
+    >>> grouping.distances.shape, grouping.labels.tolist() == km.labels_.tolist()
+    ((20, 2), True)
     """
 
     km: Any
@@ -53,10 +72,30 @@ class Grouping(NamedTuple):
     def of(cls, km, images, names, *, negative=False):
         """Distances and warps of images under a fitted estimator.
 
+        Parameters
+        ----------
+        km : fitted `STKMeans` or `AffineKMeans`
+        images : (N, H, W) or (N, H, W, 3), 0 to 1
+        names : N names
+        negative : whether the images are negatives of the files
+
         Raises
         ------
         ValueError
             If the names are not one an image, or the images are not from 0 to 1.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> names = [f"{i}.png" for i in range(len(X))]
+        >>> from stkm import report
+        >>> report.Grouping.of(km, X, names).alignment.warped.shape
+        (20, 8, 8)
         """
         images = np.asarray(images, np.float32)
         if len(names) != len(images):
@@ -70,11 +109,49 @@ class Grouping(NamedTuple):
 
     @property
     def labels(self):
-        """Cluster of each image, (N,)."""
+        """Cluster of each image, (N,) int, 0 to K - 1.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> names = [f"{i}.png" for i in range(len(X))]
+        >>> from stkm import report
+        >>> report.Grouping.of(km, X, names).labels[8:12].tolist()
+        [0, 0, 1, 1]
+        """
         return self.distances.argmin(1)
 
     def shown(self, pictures):
-        """Pictures from 0 to 1 with the ground that the files have."""
+        """Pictures from 0 to 1 with the ground that the files have.
+
+        Parameters
+        ----------
+        pictures : ndarray, of any shape
+            Values below 0 and above 1 are cut off.
+
+        Returns
+        -------
+        ndarray of the same shape
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+        >>> names = [f"{i}.png" for i in range(len(X))]
+        >>> from stkm import report
+        >>> grouping = report.Grouping.of(km, X, names, negative=True)
+        >>> grouping.shown(np.array([0.0, 0.25, 2.0])).tolist()
+        [1.0, 0.75, 0.0]
+        """
         pictures = np.clip(pictures, 0, 1)
         return 1 - pictures if self.negative else pictures
 
@@ -89,6 +166,30 @@ def render(grouping: Grouping, *, title: str, notes: Sequence[str] = ()) -> str:
         Heading of the page.
     notes : sequence of str
         What the reader should know about the images; shown on top.
+
+    Returns
+    -------
+    str
+        The whole page; it needs no other file.
+
+    Raises
+    ------
+    ValueError
+        By :meth:`Grouping.of`; nothing of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import STKMeans
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[:10, 2:6, 3] = 1  # upright bars
+    >>> X[10:, 3, 2:6] = 1  # lying bars
+    >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2).fit(X)
+    >>> names = [f"{i}.png" for i in range(len(X))]
+    >>> from stkm import report
+    >>> page = report.render(report.Grouping.of(km, X, names), title="Bars")
+    >>> page.startswith("<!DOCTYPE html>"), "<h1>Bars</h1>" in page
+    (True, True)
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

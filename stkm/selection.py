@@ -72,6 +72,23 @@ class Selection:
         ``tied``: whether this interval holds 0; ``largest``: the largest cluster of any fit in
         units of the mean size (above 3 it has swallowed others). None where there is no value
     winner : parameters of the best mean, for ``set_params``
+
+    Raises
+    ------
+    ValueError : by `select`, which makes it
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm import STKMeans, selection
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[:10, 2:6, 3] = 1  # upright bars
+    >>> X[10:, 3, 2:6] = 1  # lying bars
+    >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2)
+    >>> grid = {"displacement": [10.0, 1e3]}
+    >>> found = selection.select(X, grid, "distortion", estimator=km, n_repeats=1)
+    >>> found.winner
+    {'displacement': 10.0}
     """
 
     criterion: str
@@ -79,7 +96,27 @@ class Selection:
     winner: dict[str, Any]
 
     def table(self) -> list[list[str]]:
-        """The table as text: a header, then a row for each setting."""
+        """The table as text: a header, then a row for each setting.
+
+        Returns
+        -------
+        lists of str of one length: the parameters, mean ± sd of the criterion in its own unit,
+        what the setting is behind the winner, the largest cluster in units of the mean size, a
+        remark
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans, selection
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2)
+        >>> grid = {"displacement": [10.0, 1e3]}
+        >>> found = selection.select(X, grid, "distortion", estimator=km, n_repeats=1)
+        >>> found.table()[0]
+        ['displacement', 'squared error of an image', 'behind the winner', 'largest', '']
+        """
         names = list(dict.fromkeys(name for row in self.rows for name in row["parameters"]))
         lines = [[*names, CRITERIA[self.criterion][0], "behind the winner", "largest", ""]]
         for row in self.rows:
@@ -87,7 +124,7 @@ class Selection:
             lines.append([*given, *_numbers(row), f"{row['largest']:.2f}", self._mark(row)])
         return lines
 
-    def _mark(self, row):
+    def _mark(self, row: dict[str, Any]) -> str:
         if row["parameters"] == self.winner:
             return "winner"
         return "not distinguishable" if row["tied"] else ""
@@ -112,8 +149,30 @@ class Selection:
         rows = "".join(f"<tr>{cells(line, 'td')}</tr>" for line in body)
         return f"<table><thead><tr>{cells(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
 
-    def plot(self, ax=None):
-        """Draw the criterion of every setting: mean, sd and single repeats; returns the axes."""
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the criterion of every setting: mean, sd and single repeats.
+
+        Parameters
+        ----------
+        ax : Axes; None: the current ones
+
+        Returns
+        -------
+        the axes
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import STKMeans, selection
+        >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+        >>> X[:10, 2:6, 3] = 1  # upright bars
+        >>> X[10:, 3, 2:6] = 1  # lying bars
+        >>> km = STKMeans(2, landmarks=3, prior="fixed", init=X[[0, 10]], max_iter=2)
+        >>> grid = {"displacement": [10.0, 1e3]}
+        >>> found = selection.select(X, grid, "distortion", estimator=km, n_repeats=1)
+        >>> found.plot().get_ylabel()
+        'squared error of an image'
+        """
         shown = [row for row in self.rows if row["mean"] is not None]
         return plots.criterion(
             [row["parameters"] for row in shown],
@@ -171,11 +230,25 @@ def select(
         Before any fit: unknown criterion or parameter, an empty grid, the same setting twice, a
         setting that the criterion can't compare, too few images, and what ``fit`` raises.
 
+    References
+    ----------
+    'distortion' is Eq. 2 of the paper (arXiv 2202.07829), which chooses by it; the others are not
+    in it: Lange, Roth, Braun, Buhmann 2004 and von Luxburg 2010 (stability).
+
     Examples
     --------
-    >>> from stkm.selection import select
-    >>> chosen = select(X, {"n_clusters": [2, 3, 4, 5, 6]}, "gap")  # doctest: +SKIP
-    >>> km = STKMeans(**chosen.winner).fit(X)  # doctest: +SKIP
+    >>> import numpy as np
+    >>> from stkm import STKMeans, selection
+    >>> X = 0.1 * np.random.default_rng(0).random((20, 8, 8))
+    >>> X[:10, 2:6, 3] = 1  # upright bars
+    >>> X[10:, 3, 2:6] = 1  # lying bars
+    >>> km = STKMeans(landmarks=3, prior="fixed", n_init=1, n_swaps=0, max_iter=2)
+    >>> grid = {"n_clusters": [2, 3, 4]}
+    >>> found = selection.select(X, grid, "gap", estimator=km, n_repeats=1)
+    >>> found.winner
+    {'n_clusters': 2}
+    >>> km.set_params(**found.winner, random_state=0).fit(X).cluster_centers_.shape
+    (2, 8, 8)
     """
     check_option("criterion", criterion, tuple(CRITERIA))
     check_int("n_repeats", n_repeats, 1)
@@ -200,15 +273,29 @@ def select(
 
 
 def utilities(distances: np.ndarray) -> np.ndarray:
-    """Utility of every centroid: what its images lose without it, a mean over all images, ``(K,)``.
+    """Utility of every centroid: what its images lose without it, a mean over all images.
 
     Parameters
     ----------
     distances : (N, K) to K ≥ 2 centroids, as ``transform`` gives them
 
+    Returns
+    -------
+    (K,) float64, not negative, in the unit of the distances
+
     Raises
     ------
     ValueError : another shape
+
+    References
+    ----------
+    The loss of Eq. 2 of the paper (arXiv 2202.07829) without one centroid.
+
+    Examples
+    --------
+    >>> from stkm import selection
+    >>> selection.utilities([[1.0, 4.0, 9.0], [2.0, 1.0, 9.0]]).tolist()
+    [1.5, 0.5, 0.0]
     """
     distances = np.asarray(distances, np.float64)
     if distances.ndim != 2 or distances.shape[1] < 2 or not len(distances):
@@ -280,7 +367,7 @@ def _check_comparable(criterion, settings, models):
             )
 
 
-def _curves(settings):
+def _curves(settings: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Indices of settings that differ in n_clusters alone, by n_clusters: one list for each."""
     groups: dict[str, list[int]] = {}
     for i, setting in enumerate(settings):

@@ -314,8 +314,8 @@ def _differences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     head = ("Data set", "Method", *SCORES)
     body = [line(head), line(["---", "---", *["---:"] * len(SCORES)])]
-    for (dataset, method), told in ahead.items():
-        body.append(line([dataset, METHODS[method].title, *(told[score] for score in SCORES)]))
+    for (dataset, method), leads in ahead.items():
+        body.append(line([dataset, METHODS[method].title, *(leads[score] for score in SCORES)]))
     summary = (
         f"{METHODS[OURS].title} minus the other methods: runs of lowest objective, with the paired "
         "95 % bootstrap interval over the test images"

@@ -25,11 +25,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Warp", "pack_taps", "sample", "sample_taps"]
 
@@ -44,8 +46,27 @@ ENERGY = 16 * np.pi
 def pack_taps(images, xp=jnp):
     """Four neighbours of every cell side by side, so that one look-up brings all of them.
 
-    ``(N, H, W, C)`` -> ``(N * (H+1) * (W+1), 4, C)``; cells start at (-1, -1): the border
-    outside the frame is 0. ``xp`` is numpy or jax.numpy.
+    Parameters
+    ----------
+    images : (N, H, W, C), any scale
+    xp : numpy or jax.numpy
+
+    Returns
+    -------
+    (N * (H+1) * (W+1), 4, C): upper left, upper right, lower left, lower right pixel. Cells start
+    at (-1, -1): the border outside the frame is 0.
+
+    Raises
+    ------
+    ValueError : another number of axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.warp import pack_taps
+    >>> taps = pack_taps(np.ones((1, 2, 2, 1)), np)
+    >>> taps.shape, taps[4, :, 0].tolist()  # the cell in the middle
+    ((9, 4, 1), [1.0, 1.0, 1.0, 1.0])
     """
     n, h, w, c = images.shape
     q = xp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -54,11 +75,32 @@ def pack_taps(images, xp=jnp):
 
 
 def sample_taps(taps, shape, rows, cols, index=None):
-    """Bilinear values and their derivatives at ``rows, cols`` ``(N, m)`` in pixels.
+    """Bilinear values and their derivatives at points, from packed images.
 
-    ``index`` ``(N,)`` says which packed image each row belongs to; default 0 … N−1. Returns
-    ``value, d/drow, d/dcol``, each ``(N, m, C)``. Between pixel centres the derivatives are
-    exact; *on* a centre they are those of the cell to the lower right.
+    Parameters
+    ----------
+    taps : (M * (H+1) * (W+1), 4, C), M images of :func:`pack_taps`
+    shape : (H, W) of the images
+    rows, cols : (N, m), points in pixels
+    index : (N,), which packed image each row belongs to; default 0 … N−1. It is not checked
+
+    Returns
+    -------
+    value, d/drow, d/dcol, each (N, m, C), in intensity and intensity per pixel. Between pixel
+    centres the derivatives are exact; *on* a centre they are those of the cell to the lower right.
+
+    Raises
+    ------
+    TypeError : ``rows`` and ``cols`` differ in shape (jax's)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.warp import pack_taps, sample_taps
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> points = np.full((1, 1), 1.5, np.float32)
+    >>> [float(a) for a in np.ravel(sample_taps(pack_taps(image), (4, 4), points, points))]
+    [7.5, 4.0, 1.0]
     """
     h, w = shape
     index = jnp.arange(len(rows), dtype=jnp.int32) if index is None else index
@@ -89,12 +131,12 @@ def _sample(images, coords):
     return tuple(p.reshape(*(n, *coords.shape[1:-1]), c) for p in parts)
 
 
-def sample(images, coords, *, derivatives=False):
+def sample(images: ArrayLike, coords: ArrayLike, *, derivatives: bool = False) -> Any:
     """Bilinear samples of images at absolute coordinates; 0 outside the frame.
 
     Parameters
     ----------
-    images : array (N, H, W) or (N, H, W, C)
+    images : array (N, H, W) or (N, H, W, C), any real type and scale
     coords : array (N, ..., 2) or (1, ..., 2), (row, column) in pixels
     derivatives : also return the derivatives by row and by column, in intensity per pixel
 
@@ -102,6 +144,22 @@ def sample(images, coords, *, derivatives=False):
     -------
     array (N, ...) or (N, ..., C); with ``derivatives`` a tuple of three of them.
     Equals ``scipy.ndimage.map_coordinates(order=1, mode="grid-constant")``.
+
+    Raises
+    ------
+    ValueError : images or coordinates of another shape
+
+    References
+    ----------
+    The bilinear sampling of the paper's spatial transformer, T(x, d) of Eq. 3 (arXiv 2202.07829).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.warp import sample
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    >>> sample(image, [[[1.0, 1.5], [9.0, 9.0]]]).tolist()
+    [[5.5, 0.0]]
     """
     images, coords = as_float(images), as_float(coords)
     if images.ndim not in (3, 4):
@@ -214,9 +272,19 @@ class Warp:
     bending : (L, L), ``bending_energy(d) = Σ_axes dᵀ bending d``; zeros for affine warps
     kind : "tps", "affine", "translation" or "identity"
 
+    Raises
+    ------
+    ValueError : by the four methods above, for a frame below 4 pixels a side or unfit landmarks
+
+    References
+    ----------
+    T(x, d) of Eq. 3 and appendix "Thin-Plate-Spline Interpolation" of the paper (arXiv 2202.07829).
+    Duchon 1977; Bookstein 1989 (thin-plate splines).
+
     Examples
     --------
     >>> import numpy as np
+    >>> from stkm import Warp
     >>> w = Warp.tps((28, 28), landmarks=6)
     >>> image = np.random.default_rng(0).random((1, 28, 28), dtype=np.float32)
     >>> bool((np.asarray(w(image, np.zeros((1, 36, 2)))) == image).all())
@@ -230,16 +298,36 @@ class Warp:
     kind: str
 
     @classmethod
-    def tps(cls, shape, landmarks=6):
-        """Thin-plate splines on a uniform g × g grid (``landmarks=g``) or on points (L, 2).
+    def tps(cls, shape: tuple[int, int], landmarks: int | ArrayLike = 6) -> Self:
+        """Thin-plate splines on a uniform grid of landmarks, or on given ones.
 
         With K_ij = U(|p_i - p_j|) and P = [1, p], the system [[K, P], [Pᵀ, 0]] is inverted once,
-        in float64 (appendix, "Thin-Plate-Spline Interpolation").
+        in float64.
+
+        Parameters
+        ----------
+        shape : (H, W) in pixels, at least 4 each
+        landmarks : g for a uniform g × g grid, 2 to min(H, W) − 1, or points (L, 2) in pixels,
+            (row, column), distinct, in the frame, not on one line
+
+        Raises
+        ------
+        ValueError : a frame or landmarks that are not so
+
+        References
+        ----------
+        Appendix "Thin-Plate-Spline Interpolation" of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.tps((8, 8), landmarks=3).landmarks[:4].tolist()
+        [[0.0, 0.0], [0.0, 3.5], [0.0, 7.0], [3.5, 0.0]]
         """
         shape = _check_shape(shape)
         if np.ndim(landmarks) == 0:
             g = landmarks
-            if isinstance(g, bool) or int(g) != g or not 2 <= g < min(shape):
+            if isinstance(g, bool) or int(g) != g or not 2 <= g < min(shape):  # type: ignore[operator]
                 raise ValueError(
                     f"landmarks={g!r}: a grid has 2 to {min(shape) - 1} landmarks a side "
                     f"on a frame of {shape[0]}x{shape[1]}"
@@ -258,8 +346,27 @@ class Warp:
         return cls(shape, points, inverse, bending, "tps")
 
     @classmethod
-    def affine(cls, shape):
-        """All affine maps, by the displacements of three corners of the frame."""
+    def affine(cls, shape: tuple[int, int]) -> Self:
+        """All affine maps, by the displacements of three corners of the frame.
+
+        Parameters
+        ----------
+        shape : (H, W) in pixels, at least 4 each
+
+        Raises
+        ------
+        ValueError : a smaller frame
+
+        References
+        ----------
+        The affine transformations of AI K-means in Table 1 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.affine((8, 8)).landmarks.tolist()
+        [[0.0, 0.0], [0.0, 7.0], [7.0, 0.0]]
+        """
         h, w = shape = _check_shape(shape)
         return cls._affine(shape, np.array([[0, 0], [0, w - 1], [h - 1, 0]], dtype=np.float64))
 
@@ -269,23 +376,69 @@ class Warp:
         return cls(shape, points, coefficients, np.zeros((3, 3)), "affine")
 
     @classmethod
-    def translation(cls, shape):
-        """Shifts of the whole image, by the displacement of its centre."""
+    def translation(cls, shape: tuple[int, int]) -> Self:
+        """Shifts of the whole image, by the displacement of its centre.
+
+        Parameters
+        ----------
+        shape : (H, W) in pixels, at least 4 each
+
+        Raises
+        ------
+        ValueError : a smaller frame
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import Warp
+        >>> image = np.eye(4, dtype=np.float32)[None]
+        >>> Warp.translation((4, 4))(image, [[[0, 1]]])[0].tolist()  # from the right
+        [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+        """
         h, w = shape = _check_shape(shape)
         centre = np.array([[(h - 1) / 2, (w - 1) / 2]])
         return cls(shape, centre, np.ones((1, 1)), np.zeros((1, 1)), "translation")
 
     @classmethod
-    def identity(cls, shape):
-        """No warp at all: clustering with it is plain K-means."""
+    def identity(cls, shape: tuple[int, int]) -> Self:
+        """No warp at all: clustering with it is plain K-means.
+
+        Parameters
+        ----------
+        shape : (H, W) in pixels, at least 4 each
+
+        Raises
+        ------
+        ValueError : a smaller frame
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.identity((8, 8)).landmarks.shape
+        (0, 2)
+        """
         empty = np.zeros((0, 0))
         return cls(_check_shape(shape), np.zeros((0, 2)), np.zeros((1, 0)), empty, "identity")
 
-    def shrunk(self, r):
+    def shrunk(self, r: int) -> Self:
         """The same warps on the frame of `stkm.resolution.shrink`.
 
         Displacements there, times r, are displacements here. The landmarks stay where they are;
         r × r pixels of this frame are one of the other.
+
+        Parameters
+        ----------
+        r : whole number of at least 1, pixels of this frame for one
+
+        Raises
+        ------
+        ZeroDivisionError : r is 0
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.affine((8, 8)).shrunk(2).shape
+        (4, 4)
         """
         shape = tuple(-(-s // r) for s in self.shape)
         points = (self.landmarks - (r - 1) / 2) / r
@@ -295,16 +448,47 @@ class Warp:
             return self._affine(shape, points)
         return type(self)(shape, points, self.coefficients, self.bending, self.kind)
 
-    def basis_at(self, points):
-        """B at any points ``(m, 2)`` in pixels, and its derivatives by row and by column."""
+    def basis_at(self, points: ArrayLike) -> tuple[NDArray[np.float64], ...]:
+        """B at any points, and its derivatives by row and by column.
+
+        Parameters
+        ----------
+        points : (m, 2), (row, column) in pixels
+
+        Returns
+        -------
+        three arrays (m, L) float64: B, without unit, and its derivatives, per pixel
+
+        Raises
+        ------
+        ValueError : points of another shape
+
+        References
+        ----------
+        Appendix "Thin-Plate-Spline Interpolation" of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> b, by_row, by_column = Warp.affine((8, 8)).basis_at([[3.5, 3.5]])
+        >>> b.round(6).tolist(), by_row.round(3).tolist()
+        ([[0.0, 0.5, 0.5]], [[-0.143, 0.0, 0.143]])
+        """
         return tuple(
             f @ self.coefficients
             for f in _features(np.asarray(points, float), self.landmarks, self.kind)
         )
 
     @cached_property
-    def pixels(self):
-        """Pixel centres, ``(H * W, 2)``, (row, column)."""
+    def pixels(self) -> NDArray[np.float64]:
+        """Pixel centres, ``(H * W, 2)`` float64, (row, column).
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.affine((4, 4)).pixels[:3].tolist()
+        [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]]
+        """
         h, w = self.shape
         return (
             np.stack(np.meshgrid(np.arange(h), np.arange(w), indexing="ij"), -1)
@@ -317,8 +501,21 @@ class Warp:
         return self.basis_at(self.pixels)
 
     @property
-    def basis(self):
-        """B on the pixels, ``(H * W, L)`` float64, rows sum to one."""
+    def basis(self) -> NDArray[np.float64]:
+        """B on the pixels, ``(H * W, L)`` float64 without unit, rows sum to one.
+
+        References
+        ----------
+        Appendix "Thin-Plate-Spline Interpolation" of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import Warp
+        >>> basis = Warp.tps((8, 8), landmarks=3).basis
+        >>> basis.shape, bool(np.allclose(basis.sum(1), 1))
+        ((64, 9), True)
+        """
         return self._basis[0]
 
     def _check(self, d):
@@ -331,22 +528,68 @@ class Warp:
             raise ValueError("displacements contain NaN or infinity")
         return d
 
-    def field(self, d):
-        """Absolute sampling coordinates ``(N, H, W, 2)`` for displacements ``(N, L, 2)``.
+    def field(self, d: ArrayLike) -> NDArray[np.float64]:
+        """Absolute sampling coordinates F(p) of every pixel.
 
         Order (row, column). ``skimage.transform.warp`` and ``scipy.ndimage.map_coordinates`` take
         the last axis first, OpenCV two maps, of columns and of rows::
 
             skimage.transform.warp(image, np.moveaxis(field, -1, 0), order=1)  # = self(image, d)
             cv2.remap(image, *np.float32(field[..., ::-1]).transpose(2, 0, 1), cv2.INTER_LINEAR)
+
+        Parameters
+        ----------
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        (N, H, W, 2) float64, pixels
+
+        Raises
+        ------
+        ValueError : displacements of another shape, NaN or infinity
+
+        References
+        ----------
+        Appendix "Thin-Plate-Spline Interpolation" of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.translation((4, 4)).field([[[1.0, -0.5]]])[0, 2, 3].tolist()
+        [3.0, 2.5]
         """
         d = np.asarray(self._check(d), dtype=np.float64)
         return (self.pixels + self.basis @ d).reshape(len(d), *self.shape, 2)
 
-    def __call__(self, images, d):
-        """Warped images ``T(x, d)``, same shape as ``images``; 0 outside the frame (Eq. 3).
+    def __call__(self, images: ArrayLike, d: ArrayLike) -> NDArray[np.floating]:
+        """Warped images ``T(x, d)``; 0 outside the frame.
 
-        Raises ``ValueError`` for images of another size than the frame's.
+        Parameters
+        ----------
+        images : (N, H, W) or (N, H, W, C), of the frame's size, any real type and scale
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        array of the images' shape and scale, float32 (float64 where jax's x64 is enabled)
+
+        Raises
+        ------
+        ValueError : images of another size than the frame's, displacements of another shape or
+            number, NaN or infinity in these
+
+        References
+        ----------
+        Eq. 3 of the paper (arXiv 2202.07829).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import Warp
+        >>> image = np.eye(4, dtype=np.float32)[None]
+        >>> Warp.translation((4, 4))(image, [[[0, 0.5]]])[0, 1].tolist()  # half a column
+        [0.5, 0.5, 0.0, 0.0]
         """
         images, d = as_float(images), self._check(d)
         if images.ndim not in (3, 4) or images.shape[1:3] != self.shape:
@@ -357,30 +600,114 @@ class Warp:
             raise ValueError(f"{len(images)} images but {len(d)} displacements")
         return sample(images, self.field(d).astype(images.dtype))
 
-    def bending_energy(self, d):
-        """∫∫ f_rr² + 2 f_rc² + f_cc² over the plane, summed over both axes, ``(N,)``.
+    def bending_energy(self, d: ArrayLike) -> NDArray[np.float64]:
+        """∫∫ f_rr² + 2 f_rc² + f_cc² over the plane, summed over both axes.
 
         Free of units: the same for a frame and displacements of twice the size.  Zero exactly for
         affine maps.
+
+        Parameters
+        ----------
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        (N,) float64, not negative but for rounding
+
+        Raises
+        ------
+        ValueError : displacements of another shape, NaN or infinity
+
+        References
+        ----------
+        Bookstein 1989 (the energy of a thin-plate spline); the paper has no such penalty.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import Warp
+        >>> d = np.zeros((2, 9, 2))
+        >>> d[0] += 1  # a shift
+        >>> d[1, 4] = 1  # the middle landmark alone
+        >>> Warp.tps((8, 8), landmarks=3).bending_energy(d).round(3) + 0.0
+        array([0.   , 4.672])
         """
         d = np.asarray(self._check(d), dtype=np.float64)
         return np.einsum("nla,lm,nma->n", d, self.bending, d)
 
-    def jacobian(self, d):
-        """det of dF/dp at every pixel, ``(N, H, W)``: 1 for the identity, <= 0 where folded."""
+    def jacobian(self, d: ArrayLike) -> NDArray[np.float64]:
+        """det of dF/dp at every pixel: 1 for the identity, <= 0 where the map folds.
+
+        Parameters
+        ----------
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        (N, H, W) float64, without unit
+
+        Raises
+        ------
+        ValueError : displacements of another shape, NaN or infinity
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> w = Warp.affine((4, 4))
+        >>> w.jacobian((w.landmarks * 0.5)[None])[0].round(6).max()  # 1.5 both ways
+        np.float64(2.25)
+        """
         d = np.asarray(self._check(d), dtype=np.float64)
         by_row, by_col = self._basis[1] @ d, self._basis[2] @ d  # (N, H*W, 2)
         det = (1 + by_row[..., 0]) * (1 + by_col[..., 1]) - by_row[..., 1] * by_col[..., 0]
         return det.reshape(len(d), *self.shape)
 
-    def folded(self, d):
-        """Share of pixels where the map folds (det <= 0), ``(N,)`` in [0, 1]."""
+    def folded(self, d: ArrayLike) -> NDArray[np.float64]:
+        """Share of pixels where the map folds (det <= 0).
+
+        Parameters
+        ----------
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        (N,) float64 in [0, 1]
+
+        Raises
+        ------
+        ValueError : displacements of another shape, NaN or infinity
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> w = Warp.affine((4, 4))
+        >>> mirrored = w.landmarks[:, ::-1] - w.landmarks  # rows and columns change places
+        >>> w.folded([0 * mirrored, mirrored]).tolist()
+        [0.0, 1.0]
+        """
         return (self.jacobian(d) <= 0).mean((1, 2))
 
-    def fit_field(self, field):
-        """Displacements ``(N, L, 2)`` whose map comes nearest, in least squares, to ``field``.
+    def fit_field(self, field: ArrayLike) -> NDArray[np.float64]:
+        """Displacements whose map comes nearest, in least squares, to a field.
 
-        ``field`` is ``(N, H, W, 2)``, absolute coordinates as :meth:`field` returns them.
+        Parameters
+        ----------
+        field : (N, H, W, 2), absolute coordinates in pixels as :meth:`field` returns them
+
+        Returns
+        -------
+        (N, L, 2) float64, pixels
+
+        Raises
+        ------
+        ValueError : a field of another shape
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> w = Warp.translation((4, 4))
+        >>> w.fit_field(w.field([[[1.0, -0.5]]])).round(6).tolist()
+        [[[1.0, -0.5]]]
         """
         field = np.asarray(field, dtype=np.float64)
         if field.ndim != 4 or field.shape[1:] != (*self.shape, 2):
@@ -398,7 +725,7 @@ class Warp:
             )
         return points
 
-    def map_points(self, points, d):
+    def map_points(self, points: ArrayLike, d: ArrayLike) -> NDArray[np.float64]:
         """F at any points: where ``self(images, d)`` looks for its value there.
 
         Parameters
@@ -416,6 +743,7 @@ class Warp:
 
         Examples
         --------
+        >>> from stkm import Warp
         >>> w = Warp.translation((8, 8))
         >>> w.map_points([[2.0, 3.0]], [[[1.0, -0.5]]]).tolist()
         [[[3.0, 2.5]]]
@@ -423,7 +751,9 @@ class Warp:
         points, d = self._check_points(points), np.asarray(self._check(d), dtype=np.float64)
         return points + self.basis_at(points)[0] @ d
 
-    def warp_keypoints(self, points, d, *, max_iter=30, tol=1e-6):
+    def warp_keypoints(
+        self, points: ArrayLike, d: ArrayLike, *, max_iter: int = 30, tol: float = 1e-6
+    ) -> NDArray[np.float64]:
         """Where points of the image lie in the warped image: q with F(q) = p.
 
         A keypoint at p of ``image`` is found at q in ``self(image, d)``. It goes against the
@@ -446,6 +776,7 @@ class Warp:
 
         Examples
         --------
+        >>> from stkm import Warp
         >>> w = Warp.translation((8, 8))
         >>> w.warp_keypoints([[3.0, 2.5]], [[[1.0, -0.5]]]).tolist()
         [[[2.0, 3.0]]]
@@ -476,14 +807,58 @@ class Warp:
             out[k] = q
         return out
 
-    def inverse_field(self, d, *, max_iter=30, tol=1e-6):
-        """Coordinates q with F(q) = p for every pixel p, ``(N, H, W, 2)``, by Newton's method.
+    def inverse_field(
+        self, d: ArrayLike, *, max_iter: int = 30, tol: float = 1e-6
+    ) -> NDArray[np.float64]:
+        """Coordinates q with F(q) = p for every pixel p, by Newton's method.
 
         Points that have no inverse (folds) keep the nearest value found; compare :meth:`folded`.
+
+        Parameters
+        ----------
+        d : (N, L, 2) displacements of the landmarks, pixels
+        max_iter, tol : of Newton's method; tol in pixels
+
+        Returns
+        -------
+        (N, H, W, 2) float64, pixels
+
+        Raises
+        ------
+        ValueError : displacements of another shape, NaN or infinity
+
+        Examples
+        --------
+        >>> from stkm import Warp
+        >>> Warp.translation((4, 4)).inverse_field([[[1.0, -0.5]]])[0, 2, 2].tolist()
+        [1.0, 2.5]
         """
         q = self.warp_keypoints(self.pixels, d, max_iter=max_iter, tol=tol)
         return q.reshape(len(q), *self.shape, 2)
 
-    def inverse(self, images, d):
-        """Images warped by the inverse map: undoes ``self(images, d)`` up to interpolation."""
+    def inverse(self, images: ArrayLike, d: ArrayLike) -> NDArray[np.floating]:
+        """Images warped by the inverse map: undoes ``self(images, d)`` up to interpolation.
+
+        Parameters
+        ----------
+        images : (N, H, W) or (N, H, W, C), of the frame's size, any real type and scale
+        d : (N, L, 2) displacements of the landmarks, pixels
+
+        Returns
+        -------
+        array (N, H, W[, C]) in the images' scale
+
+        Raises
+        ------
+        ValueError : displacements of another shape or number than images, NaN or infinity in these
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm import Warp
+        >>> image = np.eye(4, dtype=np.float32)[None]
+        >>> w, d = Warp.translation((4, 4)), [[[0.0, 1.0]]]
+        >>> w.inverse(w(image, d), d)[0].tolist()  # pixel [0, 0] was lost outside
+        [[0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+        """
         return sample(as_float(images), self.inverse_field(d).astype(np.float32))

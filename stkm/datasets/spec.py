@@ -171,6 +171,18 @@ class Dataset:
         Which images, and how many, in words for tables.
     version, licence, citation : str
         As in the data card.
+
+    Raises
+    ------
+    ValueError
+        By `load_dataset`, which makes it.
+
+    Examples
+    --------
+    >>> from stkm import load_dataset
+    >>> digits = load_dataset("mnist5k", "test", limit=30)
+    >>> len(digits), digits.split, digits.labels.dtype
+    (30, 'test', dtype('int64'))
     """
 
     name: str
@@ -189,12 +201,26 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes of the data set, present in this split or not."""
+        """Number of classes of the data set, present in this split or not.
+
+        Examples
+        --------
+        >>> from stkm import load_dataset
+        >>> load_dataset("mnist5k", "test", limit=30).n_classes
+        10
+        """
         return len(self.class_names)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Images of each class."""
+        """Images of each class.
+
+        Examples
+        --------
+        >>> from stkm import load_dataset
+        >>> load_dataset("mnist5k", "test", limit=30).counts["7"]
+        3
+        """
         found = np.bincount(self.labels, minlength=self.n_classes)
         return dict(zip(self.class_names, found.tolist(), strict=True))
 

@@ -244,6 +244,13 @@ def prepare(name: str, *, force: bool = False) -> dict[str, Any]:
         If raw files are missing and can't be downloaded.
     ChecksumError
         If a raw or prepared file is not the expected one.
+
+    Examples
+    --------
+    >>> from stkm import datasets
+    >>> made = datasets.prepare("mnist5k")
+    >>> made["splits"]
+    {'test': 1000, 'train': 4000}
     """
     spec = registry.spec(name)
     manifest = _ensure(spec, force=force)
