@@ -23,7 +23,7 @@ from stkm.datasets.spec import Arrays, RawFile, Spec
 __all__ = ["MAX_IDX", "SPECS", "read_idx"]
 
 MAX_IDX = 2**30
-"""Largest unpacked IDX file, in bytes, some ten times those of E-MNIST: gzip packs a thousandfold."""
+"""Largest unpacked IDX file, in bytes, ten times those of E-MNIST: gzip packs a thousandfold."""
 
 _ADDRESS = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
