@@ -39,7 +39,13 @@ __all__ = ["Members", "Moments", "Prior", "independent_errors", "learn", "learn_
 PSEUDO = 200.0  # images that the pooled covariance of displacements counts for in each cluster
 TEACHERS = 3000  # images of a cluster, at most, that teach its appearance modes
 IMAGES_PER_MODE = 10  # a cluster needs so many, on average, for each appearance mode
-TINY = 1e-12
+TINY = 1e-12  # least of what is divided by, for images whose variance is of the order of 1
+ROUNDING = 1e-8  # and for darker ones so much of the variance: no unit of intensity decides
+
+
+def _least(unit):
+    """The least positive value of what is in units of ``unit``: `TINY`, or less for a small one."""
+    return min(TINY, ROUNDING * unit) or TINY
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,8 @@ def independent_errors(images, weights, n_modes, n_clusters):
     left = _appearance(x - np.average(x, axis=0, weights=w), w, q)
     rest, squares = left.trace - left.variances.sum(), left.squared_norm
     squares = squares - (left.variances**2).sum()
-    return float(np.clip(rest**2 / max(squares, TINY), 1.0, n)) / n
+    squares = max(squares, _least(left.squared_norm))
+    return float(np.clip(rest**2 / squares, 1.0, n)) / n
 
 
 def learn(members, base, n_modes, kappa, tying=0.5):
@@ -297,7 +304,8 @@ def _combine(summed, base, kappa, tying):
     q, n = found[0].directions.shape
     spectrum = np.stack([f.variances for f in found])
     left = share @ [f.trace for f in found] - share @ spectrum.sum(1)
-    noise = max(float(left) / (n - q), TINY)
+    # the fixed penalty, whose inverse base is, is in units of the images' variance
+    noise = max(float(left) / (n - q), _least(len(base) / np.trace(base)))
     values = (1 - tying) * spectrum + tying * (share @ spectrum)
     loadings = np.zeros((len(summed), q, n))
     for k, f, v in zip(used, found, values, strict=True):
@@ -347,7 +355,9 @@ def _appearance(residuals, weights, q, at_most=TEACHERS):
         values, vectors = np.maximum(values[::-1], 0), vectors.T[::-1]
         variances[:found] = values
         directions[:found] = (
-            vectors @ x / np.sqrt(np.maximum(values, TINY))[:, None] if wide else vectors
+            vectors @ x / np.sqrt(np.maximum(values, _least(np.trace(gram))))[:, None]
+            if wide
+            else vectors
         )
     return _Modes(directions, variances, float(np.trace(gram)), float((gram**2).sum()))
 

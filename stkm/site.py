@@ -1,7 +1,9 @@
 """Static pages of the executed notebooks and tables, with an index from figure to function.
 
 The pages need nothing but themselves: no script, no font and no style sheet from elsewhere, and
-pictures stand in the page or beside it. Every picture has an alternative text.
+pictures stand in the page or beside it. Every picture has an alternative text. Names of files and
+the README's text are escaped; of notebooks and tables, which may hold HTML of their own, the page
+forbids the browser to run anything.
 """
 
 from __future__ import annotations
@@ -13,12 +15,16 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from stkm import paths
 
 __all__ = ["Page", "build", "map_rows"]
 
 MANY = 4  # pages that stand in a line
+
+# `file:` since a page that is opened from a disk has no origin that 'self' could be
+POLICY = "default-src 'none'; img-src 'self' file: data:; style-src 'unsafe-inline'"
 
 STYLE = """
 :root { color-scheme: light; }
@@ -97,6 +103,7 @@ def _write(folder: Path, name: str, title: str, body: str) -> None:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{escape(title)}</title>
@@ -173,10 +180,12 @@ def _table_page(path: Path, folder: Path) -> Page:
     return Page(f"table-{path.stem}", title, "tables")
 
 
-def _markdown(text: str) -> str:
-    from nbconvert.filters.markdown_mistune import markdown2html_mistune
+def _markdown(text: str, escaped: bool = False) -> str:
+    """HTML of Markdown, in which HTML stays what it is or becomes text."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-    return _scrollable(markdown2html_mistune(text))
+    renderer = IPythonRenderer(escape=escaped, allow_harmful_protocols=not escaped)
+    return _scrollable(MarkdownWithMath(renderer).render(text))
 
 
 def _scrollable(html: str) -> str:
@@ -226,7 +235,9 @@ def _index(pages: list[Page], folder: Path) -> None:
         where = (
             f"Pages: {', '.join(links)}." if links else "No page: its notebook has not been run."
         )
-        parts.append(f"<p>{where} Made by {_markdown(row['made_by']).strip()[3:-4]}.</p>")
+        parts.append(
+            f"<p>{where} Made by {_markdown(row['made_by'], escaped=True).strip()[3:-4]}.</p>"
+        )
         shown = [_figure(path, row["title"], folder) for name in row["figures"]
                  for path in _files(name)]  # fmt: skip
         if shown:
@@ -242,7 +253,7 @@ def _index(pages: list[Page], folder: Path) -> None:
 
 
 def _link(page: Page) -> str:
-    return f'<a href="{page.name}.html">{escape(page.title)}</a>'
+    return f'<a href="{quote(page.name)}.html">{escape(page.title)}</a>'
 
 
 def _files(name: str) -> list[Path]:
@@ -255,6 +266,6 @@ def _figure(path: Path, title: str, folder: Path) -> str:
     shutil.copyfile(path, folder / "figures" / path.name)
     alt = escape(f"{title}, {path.stem.partition('-')[2] or path.stem}", quote=True)
     return (
-        f'<figure><img src="figures/{path.name}" alt="{alt}" loading="lazy">'
+        f'<figure><img src="figures/{quote(path.name)}" alt="{alt}" loading="lazy">'
         f"<figcaption>{escape(path.stem)}</figcaption></figure>"
     )

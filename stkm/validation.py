@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 
 import numpy as np
 from sklearn.utils import check_array
 
 MIN_SIDE = 4
+MAX_INTENSITY, MIN_INTENSITY = 1e8, 1e-8
+"""Between them gradients of squared errors, and the squares of these, are numbers in float32."""
 
 
 def check_images(X, image_shape=None):
@@ -15,6 +18,14 @@ def check_images(X, image_shape=None):
 
     ``X`` is ``(N, H, W)``, ``(N, H, W, C)`` or, with ``image_shape``, flat ``(N, H*W*C)``. Integers
     are converted, not rescaled: 0–255 stays 0–255.
+
+    Raises
+    ------
+    ValueError : another type or shape, NaN, infinity, or intensities beyond `MAX_INTENSITY`
+
+    Warns
+    -----
+    UserWarning : images of which all intensities are below `MIN_INTENSITY`, but not zero
     """
     X = np.asarray(X)
     if X.dtype == object or X.dtype.kind not in "buif":
@@ -47,6 +58,19 @@ def check_images(X, image_shape=None):
             f"height and width must be at least {MIN_SIDE}"
         )
     X = check_array(X, dtype=np.float32, ensure_2d=False, allow_nd=True, input_name="images")
+    top = max(float(X.max()), -float(X.min()))
+    if top > MAX_INTENSITY:
+        raise ValueError(
+            f"images reach {top:g}, and squared errors of more than {MAX_INTENSITY:g} overflow: "
+            "divide them by a constant"
+        )
+    if 0 < top < MIN_INTENSITY:
+        warnings.warn(
+            f"images reach only {top:g}, and squared errors of less than {MIN_INTENSITY:g} vanish: "
+            "multiply them by a constant",
+            UserWarning,
+            stacklevel=3,
+        )
     return (X[..., None], True) if X.ndim == 3 else (X, False)
 
 

@@ -743,6 +743,24 @@ def test_idx_files_cut_short_or_of_another_type_are_refused():
             mnist.read_idx(bad, "folder/x")
 
 
+def test_an_idx_file_that_unpacks_to_more_than_the_limit_is_refused():
+    """64 MiB of zeros are 64 KiB as gzip; only so much is unpacked as may be there."""
+    import tracemalloc
+
+    array = np.zeros((4, 4, 4), np.uint8)
+    assert np.array_equal(mnist.read_idx(idx(array), "x", 16 + 64), array)
+    with pytest.raises(ChecksumError, match="folder/x unpacks to more than 79 bytes"):
+        mnist.read_idx(idx(array), "folder/x", 79)
+    bomb = idx(np.zeros(2**26, np.uint8))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChecksumError, match="folder/x unpacks to more than 1048576 bytes"):
+            mnist.read_idx(bomb, "folder/x", 2**20)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("kind", ["array_record", "tfrecord"])
 def test_reads_what_tensorflow_datasets_has_prepared(kind, no_network):
     """In the original order, though it stores examples in the order of a hash."""
@@ -976,3 +994,22 @@ def test_load_images_refuses_image_bombs(tmp_path, side):
     )
     with pytest.raises(ValueError, match=r"bomb\.png has .*pixels"):
         datasets.load_images(tmp_path, strict=True)
+
+
+def test_load_images_refuses_too_many_values_before_it_unpacks_any(tmp_path, monkeypatch):
+    """Each image of an allowed size, all together more than the memory should hold."""
+    from stkm.datasets import folder
+
+    for name in ("a.png", "b.png", "c.png"):
+        save(tmp_path / name, np.zeros((40, 50), np.uint8))
+    assert datasets.load_images(tmp_path, max_total=6000)[0].shape == (3, 40, 50)
+    assert datasets.load_images(tmp_path, 20, max_total=1200)[0].shape == (3, 20, 20)
+    assert datasets.load_images(tmp_path, 20, False, max_total=3600)[0].shape == (3, 20, 20, 3)
+    for bad in (0, -1, 2.5, True, None):
+        with pytest.raises(ValueError, match="max_total is"):
+            datasets.load_images(tmp_path, max_total=bad)
+    monkeypatch.setattr(folder, "_to_mode", lambda *args: pytest.fail("a picture was unpacked"))
+    wrong = [((), 5999, "6000"), ((20,), 1199, "1200"), ((20, False), 3599, "3600")]
+    for given, most, total in wrong:
+        with pytest.raises(ValueError, match=f"3 images in .* have {total} values .*={most}; give"):
+            datasets.load_images(tmp_path, *given, max_total=most)

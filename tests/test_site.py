@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import chromium
 import nbformat
@@ -101,6 +102,48 @@ def test_nothing_comes_from_elsewhere(project):
                 source = attrs.get("src") or attrs["href"]
                 assert source.startswith("data:") or (project / "site" / source).is_file()
         assert "@import" not in path.read_text() and "url(" not in path.read_text()
+
+
+EVIL = "<img src=x onerror=alert(1)>\"'&amp;<script>alert(1)</script>"
+FILE = "a\"><script>alert(1)<'#?%&"  # a slash can't be in a name
+
+
+def test_names_and_texts_are_escaped(project):
+    """Of files, of classes in a cell's output, in a title, and in the README."""
+    stem = f"figures-{FILE}"
+    bad = book()
+    bad.cells[0].source = f"# Title {EVIL}"
+    bad.cells[2].outputs += [
+        nbformat.v4.new_output("stream", text=f"class {EVIL}\n"),
+        nbformat.v4.new_output("execute_result", {"text/plain": repr([EVIL])}),
+    ]
+    nbformat.write(bad, project / "executed" / f"{stem}.ipynb")
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(project / f"figures/centroids-{FILE}.png")
+    made_by = f"`code`, {EVIL}, [x](javascript:alert(1))"
+    readme = README.replace("# stkm: Title", f"# {EVIL}").replace("`stkm.tables`", made_by)
+    (project / "README.md").write_text(readme.replace("Appendix F, data", f"Data {EVIL}"))
+    site.build()
+    index = project / "site/index.html"
+    for tag, attrs in tags(index):
+        assert tag != "script" and not any(name.startswith("on") for name in attrs), attrs
+        assert not attrs.get("href", "").startswith("javascript"), attrs
+        if tag == "img":
+            assert (project / "site" / unquote(attrs["src"])).is_file(), attrs
+    links = {unquote(a["href"]) for tag, a in tags(index) if tag == "a"}
+    assert f"{stem}.html" in links and "&lt;script&gt;" in index.read_text()
+    page = (project / "site" / f"{stem}.html").read_text()
+    head, body = page.split("</head>")
+    assert "<script" not in head and "class &lt;img src=x onerror" in body
+    outside = re.sub(r"<h1.*?</h1>", "", body, flags=re.S)  # a notebook's prose may hold HTML
+    for tag, attrs in Tags(outside).found:
+        assert tag != "script" and not any(name.startswith("on") for name in attrs), attrs
+
+
+def test_pages_forbid_the_browser_to_run_anything(project):
+    site.build()
+    for path in (project / "site").glob("*.html"):
+        (policy,) = [a["content"] for tag, a in tags(path) if "http-equiv" in a]
+        assert "default-src 'none'" in policy and "script" not in policy, path
 
 
 def test_every_picture_says_what_it_shows(project):

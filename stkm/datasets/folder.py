@@ -13,10 +13,21 @@ import numpy as np
 
 from stkm.datasets.errors import FolderNotFound
 
-__all__ = ["MAX_PIXELS", "Findings", "common_size", "image_sizes", "inspect_images", "load_images"]
+__all__ = [
+    "MAX_PIXELS",
+    "MAX_TOTAL",
+    "Findings",
+    "common_size",
+    "image_sizes",
+    "inspect_images",
+    "load_images",
+]
 
 MAX_PIXELS = 50_000_000
 """Largest height × width of one file: a small file can unpack to gigabytes."""
+
+MAX_TOTAL = 2_000_000_000
+"""Most values, N × height × width × channels, of all the images of a folder: bytes in memory."""
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "TIFF")
@@ -118,6 +129,7 @@ def load_images(
     grey: bool = True,
     *,
     strict: bool = False,
+    max_total: int = MAX_TOTAL,
 ) -> tuple[np.ndarray, list[str]]:
     """Read all PNG, JPEG and TIFF files of a folder, in the order of their names.
 
@@ -139,6 +151,9 @@ def load_images(
     strict : bool
         True: a file that can't be read is an error.  False: it is named in a
         warning and left out.
+    max_total : int
+        Most values, N × height × width (× 3 in RGB), that all images may have together; as
+        many bytes of memory.
 
     Returns
     -------
@@ -154,7 +169,8 @@ def load_images(
     ValueError
         If the folder holds no image that can be read, with ``strict`` if a file
         can't be read or has more than `MAX_PIXELS` pixels, if sizes differ while
-        `size` is None, or `size`, `grey` or `strict` is not one of the above.
+        `size` is None, if all together have more than `max_total` values (nothing is
+        unpacked then), or `size`, `grey`, `strict` or `max_total` is not one of the above.
 
     Warns
     -----
@@ -176,7 +192,10 @@ def load_images(
         raise ValueError(f"grey is {grey!r}; it must be True (luminance) or False (RGB)")
     if not isinstance(strict, (bool, np.bool_)):
         raise ValueError(f"strict is {strict!r}; it must be True (stop) or False (warn)")
+    if not isinstance(max_total, (int, np.integer)) or max_total is True or max_total < 1:
+        raise ValueError(f"max_total is {max_total!r}; it must be a whole number of at least 1")
     wanted = _checked_size(size)
+    _check_total(folder, wanted, bool(grey), max_total)
     images: list[np.ndarray] = []
     names: list[str] = []
     problem = None
@@ -201,6 +220,20 @@ def load_images(
     if not images:
         raise ValueError(f"no image in {folder} can be read; the last one: {problem}")
     return np.stack(images), names
+
+
+def _check_total(
+    folder: str | os.PathLike[str], size: tuple[int, int] | None, grey: bool, most: int
+) -> None:
+    """Raise ValueError where all images together have too many values, as their heads say."""
+    sizes = [s for s in image_sizes(folder).values() if s[0] * s[1] <= MAX_PIXELS]
+    pixels = len(sizes) * size[0] * size[1] if size else sum(h * w for h, w in sizes)
+    total = pixels * (1 if grey else 3)
+    if total > most:
+        raise ValueError(
+            f"the {len(sizes)} images in {folder} have {total} values in all, more than "
+            f"max_total={most}; give a smaller size=(height, width), or a larger max_total"
+        )
 
 
 # ------------------------------------------------------------- a look before clustering
