@@ -750,7 +750,7 @@ def confusion(
     Raises
     ------
     ValueError
-        If there is another number of names than of rows or columns, or no count.
+        If there is no count.
 
     Examples
     --------
@@ -936,9 +936,8 @@ def regions(
     Raises
     ------
     IndexError
-        If `axis` has fewer than two coordinates, or a cluster has no name.
-    TypeError
-        If `labels` is no (side, side) (matplotlib's).
+        If `labels` is not two-dimensional, `axis` has fewer than two coordinates, or a cluster has
+        no name.
 
     References
     ----------
