@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -86,7 +87,7 @@ def _link_pages(app, name, source):
     if "<!-- pages -->" not in source[0]:
         return
     pages = json.loads(app.config.stkm_pages or "[]")
-    items = [f'<li><a href="../{page}.html">{title}</a></li>' for page, title in pages]
+    items = [f'<li><a href="../{page}.html">{escape(title)}</a></li>' for page, title in pages]
     text = f"<ul>{''.join(items)}</ul>" if items else (
         "No page here: `python -m stkm site` writes them when notebooks have been run."
     )  # fmt: skip

@@ -12,7 +12,11 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def pages():
     """Pages with code that is run: the tutorial, how-to pages and limits."""
-    return [HERE / "tutorial.md", *sorted((HERE / "howto").glob("*.md")), HERE / "limits.md"]
+    return [HERE / "tutorial.md", *_how_to(), HERE / "limits.md"]
+
+
+def _how_to():
+    return sorted(page for page in (HERE / "howto").glob("*.md") if page.stem != "index")
 
 
 def parse(page):

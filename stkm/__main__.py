@@ -94,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "site",
         help="write the executed notebooks and tables as pages",
-        description="Write site/index.html and a page for each executed notebook and table. "
-        "The pages need no network.",
+        description="Write site/index.html, a page for each executed notebook and table, and the "
+        "documentation, where Sphinx is installed, in site/docs. The pages need no network.",
     )
     _add_cluster(commands)
     return parser
@@ -231,8 +231,8 @@ def _site() -> int:
     from stkm import paths, site
 
     try:
-        pages = site.build()
-    except ValueError as error:
+        pages = site.build(say=lambda text: print(f"stkm: {text}", file=sys.stderr))
+    except (RuntimeError, ValueError) as error:
         print(f"stkm: {error}", file=sys.stderr)
         return 1
     print(f"{len(pages)} pages; begin with {paths.SITE / 'index.html'}")

@@ -3,14 +3,20 @@
 The pages need nothing but themselves: no script, no font and no style sheet from elsewhere, and
 pictures stand in the page or beside it. Every picture has an alternative text. Names of files and
 the README's text are escaped; of notebooks and tables, which may hold HTML of their own, the page
-forbids the browser to run anything.
+forbids the browser to run anything. The documentation lies beside them, in ``docs``, where Sphinx
+is installed (``pip install "stkm[docs]"``).
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -19,9 +25,10 @@ from urllib.parse import quote
 
 from stkm import paths
 
-__all__ = ["Page", "build", "map_rows"]
+__all__ = ["Page", "build", "document", "map_rows"]
 
 MANY = 4  # pages that stand in a line
+SPHINX = ("sphinx", "myst_parser", "furo")  # what the documentation needs
 
 # `file:` since a page that is opened from a disk has no origin that 'self' could be
 POLICY = "default-src 'none'; img-src 'self' file: data:; style-src 'unsafe-inline'"
@@ -62,16 +69,20 @@ class Page:
     source: str
 
 
-def build(folder: Path | None = None) -> list[Page]:
-    """Write the site; returns its pages, the index left out.
+def build(
+    folder: Path | None = None, *, say: Callable[[str], object] = lambda text: None
+) -> list[Page]:
+    """Write the site; returns its pages, the index and the documentation left out.
 
     Parameters
     ----------
     folder : where; `paths.SITE` by default. What was there is replaced as a whole
+    say : is given a line where the documentation is left out, and why
 
     Raises
     ------
     ValueError : there is no executed notebook
+    RuntimeError : Sphinx can't build the documentation
     """
     folder = Path(folder or paths.SITE)
     books = sorted(p for p in paths.EXECUTED.glob("*.ipynb") if not p.stem.endswith(".failed"))
@@ -83,7 +94,8 @@ def build(folder: Path | None = None) -> list[Page]:
         exporter = _exporter()
         pages = [_notebook_page(path, fresh, exporter) for path in books]
         pages += [_table_page(path, fresh) for path in sorted(paths.TABLES.glob("*.md"))]
-        _index(pages, fresh)
+        documented = document(fresh / "docs", pages, say=say)
+        _index(pages, fresh, documented)
         fresh.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -92,6 +104,45 @@ def build(folder: Path | None = None) -> list[Page]:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return pages
+
+
+def document(
+    folder: Path,
+    pages: Sequence[Page] = (),
+    *,
+    say: Callable[[str], object] = lambda text: None,
+) -> bool:
+    """Build the documentation in a folder; returns whether there is one.
+
+    Parameters
+    ----------
+    folder : where; ``index.html`` is its first page
+    pages : of the site, one folder up, to which it links
+    say : is given a line where Sphinx, its theme or the sources are not there
+
+    Raises
+    ------
+    RuntimeError : Sphinx stopped; its last lines are the message
+    """
+    source = paths.ROOT / "docs"
+    if not (source / "conf.py").is_file():
+        say("no documentation: there is no docs/conf.py")
+        return False
+    missing = [name for name in SPHINX if importlib.util.find_spec(name) is None]
+    if missing:
+        say(f"no documentation: {', '.join(missing)} not installed, pip install 'stkm[docs]'")
+        return False
+    links = json.dumps([(page.name, page.title) for page in pages])
+    with tempfile.TemporaryDirectory() as parsed:  # the doctrees are no part of the site
+        command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-d", parsed]
+        command += ["-D", f"stkm_pages={links}", str(source), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the documentation can't be built: {done.stderr[-2000:]}")
+    for line in done.stderr.strip().splitlines():
+        say(line)
+    (folder / ".buildinfo").unlink(missing_ok=True)
+    return True
 
 
 # ---------------------------------------------------------------------- pages
@@ -225,10 +276,13 @@ def map_rows(text: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _index(pages: list[Page], folder: Path) -> None:
+def _index(pages: list[Page], folder: Path, documented: bool) -> None:
     readme = (paths.ROOT / "README.md").read_text(encoding="utf-8")
     parts = [f"<h1>{escape(readme.splitlines()[0].lstrip('# '))}</h1>"]
     parts.append("<p>Figures and tables, the pages that made them, and the functions behind.</p>")
+    if documented:
+        parts.append('<p><a href="docs/index.html">Documentation</a>: tutorial, how-to pages, '
+                     "the method, reference.</p>")  # fmt: skip
     for row in map_rows(readme):
         parts.append(f"<h2>{escape(row['title'])}</h2>")
         links = [_link(page) for page in pages if page.source in row["sources"]]
