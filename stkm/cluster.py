@@ -638,7 +638,8 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
         Raises
         ------
-        ValueError : images of another shape than the fit's, NaN or infinity, none
+        ValueError : images of another shape than the fit's, NaN or infinity, none; no images, and
+            the fit labelled none (``compute_labels=False``, or interrupted)
         sklearn.exceptions.NotFittedError : before `fit`
 
         Examples
@@ -655,7 +656,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "cluster_centers_")
         # looked up when called: fitting depends on no picture (as `stkm` itself looks up its names)
         plots = import_module(f"{__package__}.plots")
-        parts, labels = {}, self.labels_
+        parts, labels = {}, getattr(self, "labels_", None)
+        if X is None and labels is None:
+            raise ValueError(
+                "the fit labelled no image, so there are no sizes: plot(X) with images"
+            )
         if self.prior_ is not None:
             parts["modes"] = self.mode_images(n_modes=1)[0]
         if X is not None:

@@ -2,6 +2,11 @@
 
 import pickle
 
+import matplotlib
+
+matplotlib.use("agg")
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from helpers import assert_rejected_before_compilation, bars, compilations
@@ -192,6 +197,22 @@ def test_partial_fit_goes_on_after_fit():
     assert not hasattr(km, "labels_") and km.n_steps_ == 3
     km.partial_fit(X[:40], sample_weight=np.full(40, 2.0))
     assert km.n_steps_ == 4 and km.counts_.sum() == pytest.approx(120 + 120 + 80)
+
+
+def test_a_fit_without_labels_is_drawn_with_images_and_says_so_without():
+    X, _ = bars(120)
+    km = MiniBatchSTKMeans(3, **{**EASY, "batch_size": 40}, max_iter=1, compute_labels=False).fit(X)
+    with pytest.raises(ValueError, match=r"labelled no image.*plot\(X\)"):
+        km.plot()
+    axes = km.plot(X[:30])
+    assert set(axes) >= {"centroids", "history", "nearest", "farthest", "warps", "distances"}
+    sizes = [int(text.split()[-1].strip("()")) for text in named(axes["nearest"])]
+    assert sizes == np.bincount(km.predict(X[:30]), minlength=3).tolist()
+    plt.close("all")
+
+
+def named(ax):
+    return [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_from_centroids_and_a_fixed_prior(fitted):
