@@ -222,6 +222,48 @@ def test_everything_waits_for_the_check_of_the_parameters():
     assert all(stamp in STAGES[stage]["deps"] for stage in RUNS)
 
 
+# ------------------------------------------------------------------- security
+
+# To read these back runs whatever code they hold.
+UNPICKLES = re.compile(
+    r"\b(?:c?[pP]ickle|dill|cloudpickle|marshal|joblib|torch)\.loads?\(|\bUnpickler\(|\bshelve\.open"
+    r"|\bread_pickle\(|allow_pickle\s*=\s*(?!False\b)|\bpickle_module\b"
+    r"|from (?:c?[pP]ickle|dill|cloudpickle|marshal|joblib|shelve) import [^\n]*\b(?:loads?|open)\b"
+    r"|\byaml\.(?:unsafe_load|full_load|load)(?:_all)?\(|\bUnsafeLoader\b|\bFullLoader\b"
+)
+OWN = "copies of an estimator that the test itself has made"
+MAY_UNPICKLE = {
+    "stkm/config.py": "a subclass of yaml.SafeLoader, which builds plain values only",
+    "tests/test_minibatch.py": OWN,
+    "tests/test_cases_core.py": OWN,
+    "tests/test_sklearn.py": OWN,
+}
+
+
+def test_nothing_that_is_read_can_run_code():
+    """Neither data, results and checkpoints nor parameters: no pickle, and the safe YAML only."""
+    texts = {p: p.read_text(encoding="utf-8") for p in ROOT.glob("[sdft]*/**/*.py")}
+    texts |= {ROOT / "run": (ROOT / "run").read_text(encoding="utf-8")}
+    texts |= {p: "\n".join(code(p)) for p in NOTEBOOKS}
+    found = {p.relative_to(ROOT).as_posix() for p, text in texts.items() if UNPICKLES.search(text)}
+    assert found == set(MAY_UNPICKLE)
+    assert "class Loader(yaml.SafeLoader)" in (ROOT / "stkm/config.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name, argument",
+    [
+        ("pickle.load", "f"),
+        ("joblib.load", "path"),
+        ("yaml.load", "text, Loader=yaml.Loader"),
+        ("np.load", "path, allow_pickle" + "=True"),
+    ],
+)
+def test_what_can_run_code_would_be_found(name, argument):
+    assert UNPICKLES.search(f"x = {name}({argument})")
+    assert not UNPICKLES.search("np.load(path, allow_pickle=False); yaml.safe_load(text)")
+
+
 # ------------------------------------------------------------------ notebooks
 
 
