@@ -9,7 +9,7 @@ import re
 
 FIELDS = ("Parameters", "Other Parameters", "Attributes", "Raises", "Warns")
 RESULTS = ("Returns", "Yields")
-NAME = r"\*{0,2}\w+(?:, \*{0,2}\w+)*"
+NAME = r"\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*"
 FIELD = re.compile(rf"^({NAME}) : (.*)$")
 
 
