@@ -28,13 +28,13 @@ exclude_patterns = ["made"]
 
 default_role = "py:obj"
 autosummary_generate = False  # every name has its entry on the page that lists it
-autodoc_default_options = {"members": True, "no-value": True}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "none"  # the docstrings say it, with shapes
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]  # which keeps the _ of labels_
 
 html_theme = "furo"
 html_title = "stkm"
@@ -106,6 +106,7 @@ def setup(app):
     app.connect("source-read", _link_pages)
     app.connect("doctree-read", _place_pictures, priority=100)  # before Sphinx collects images
     app.connect("autodoc-process-docstring", docstrings.process, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", docstrings.properties, priority=900)  # after it
     app.connect("autodoc-skip-member", docstrings.skip)
     app.connect("missing-reference", docstrings.resolve)
     return {"parallel_read_safe": True}

@@ -5,6 +5,7 @@ then, indented, what it is; and names such as ``labels_`` and formulas such as `
 text, which mean something else in reStructuredText.
 """
 
+import inspect
 import re
 
 FIELDS = ("Parameters", "Other Parameters", "Attributes", "Raises", "Warns")
@@ -15,7 +16,23 @@ FIELD = re.compile(rf"^({NAME}) : (.*)$")
 
 def process(app, what, name, obj, options, lines):
     """Handler of ``autodoc-process-docstring``, to be called before napoleon."""
-    lines[:] = [line for section in _sections(lines) for line in _section(*section)]
+    (_, intro), *rest = _sections(lines)
+    intro = list(intro)
+    for i, (title, found) in enumerate(rest):
+        if title in FIELDS:
+            fields, prose = _parted(found)
+            rest[i] = (title, fields)
+            intro += [*prose, ""] if prose else []
+    lines[:] = [line for section in [("", intro), *rest] for line in _section(*section)]
+
+
+def properties(app, what, name, obj, options, lines):
+    """Handler of ``autodoc-process-docstring``, to be called after napoleon.
+
+    It takes what stands before a colon in a property's first line for a type.
+    """
+    if what == "property" and obj.__doc__:
+        lines[:] = [*_escaped(inspect.cleandoc(obj.__doc__).splitlines()), ""]
 
 
 def skip(app, what, name, obj, skipped, options):
@@ -80,8 +97,8 @@ def _fields(lines):
             continue
         after = lines[i + 1] if i + 1 < len(lines) else ""
         # "fig : Figure" and then, indented, a sentence: numpydoc's own form
-        typed = re.match(r" +[A-Z`(]", after) and not re.search(r"[.,:;]$|\b(of|the|a|and)$", line)
-        if typed:
+        open_end = len(line) > 60 or re.search(r"[.,:;]$|\b(of|the|a|and)$", line)
+        if re.match(r" +[A-Z`]", after) and not open_end:
             out += _escaped([line])
             continue
         name, text = found.groups()
@@ -90,6 +107,15 @@ def _fields(lines):
             name, text = again.groups() if again else (name, more)
             out += [name, *_escaped([f"    {text}"])]
     return out
+
+
+def _parted(lines):
+    """Fields, and prose that follows them: napoleon takes every line in a section for a field."""
+    for i, line in enumerate(lines):
+        starts = i > 0 and not lines[i - 1].strip() and re.match(r"\S+ ", line)
+        if starts and not FIELD.match(line) and not line.endswith(","):
+            return lines[:i], lines[i:]
+    return lines, []
 
 
 def _joined(lines):

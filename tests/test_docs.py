@@ -78,7 +78,7 @@ def test_every_public_name_has_an_entry(built):
     from sphinx.util.inventory import InventoryFile
 
     with open(built / "objects.inv", "rb") as file:
-        inventory = InventoryFile.load(file, "", lambda base, name: name).data
+        inventory = InventoryFile.load(file, "", lambda base, name: name)
     known = {name for kind in inventory if kind.startswith("py:") for name in inventory[kind]}
     stkm = importlib.import_module("stkm")
     wanted = {f"stkm.{name}" for name in stkm.__all__}
