@@ -39,6 +39,7 @@ napoleon_custom_sections = [("Attributes", "params_style")]  # which keeps the _
 html_theme = "furo"
 html_title = "stkm"
 html_copy_source = False
+html_domain_indices = False  # the reference is one
 html_show_sphinx = False
 html_math_renderer = "mathml"  # the default fetches a script from elsewhere
 html_static_path = ["static"]

@@ -185,6 +185,45 @@ def test_the_same_again_gives_the_same_bytes(project):
     assert {p.name: p.read_bytes() for p in (project / "site").glob("*.html")} == before
 
 
+CONF = """
+html_theme = "basic"
+def setup(app):
+    app.add_config_value("stkm_pages", "", "env")
+    app.connect("source-read", lambda app, name, source: source.append(
+        source.pop().replace("PAGES", app.config.stkm_pages)))
+"""
+
+
+def test_the_documentation_lies_in_the_site_and_knows_its_pages(project):
+    (project / "docs").mkdir()
+    (project / "docs/conf.py").write_text(CONF)
+    (project / "docs/index.rst").write_text("Title\n=====\n\nPAGES\n")
+    said = []
+    site.build(say=said.append)
+    assert said == []
+    assert 'href="docs/index.html"' in (project / "site/index.html").read_text()
+    assert "figures-digits" in (project / "site/docs/index.html").read_text()
+    assert not {".buildinfo", ".doctrees"} & {p.name for p in (project / "site/docs").iterdir()}
+    before = {p: p.read_bytes() for p in (project / "site").rglob("*") if p.is_file()}
+    site.build()
+    assert {p: p.read_bytes() for p in (project / "site").rglob("*") if p.is_file()} == before
+    (project / "docs/conf.py").write_text("1 / 0")
+    with pytest.raises(RuntimeError, match="division by zero"):
+        site.build()
+    assert (project / "site/docs/index.html").is_file()
+
+
+def test_without_sphinx_the_site_says_so_in_a_line(project, monkeypatch):
+    (project / "docs").mkdir()
+    (project / "docs/conf.py").write_text(CONF)
+    monkeypatch.setattr(site, "SPHINX", ("sphinx", "not_there_at_all"))
+    said = []
+    assert site.build(say=said.append)
+    assert said == ["no documentation: not_there_at_all not installed, pip install 'stkm[docs]'"]
+    assert not (project / "site/docs").exists()
+    assert "docs/" not in (project / "site/index.html").read_text()
+
+
 def test_without_a_run_there_is_no_site(project):
     for path in (project / "executed").iterdir():
         path.unlink()
