@@ -78,7 +78,6 @@ class Browser(widgets.VBox):
     ) -> None:
         images, grey = check_images(X, km.image_shape)
         images = images[..., 0] if grey else images
-        km.predict(X[:1])  # refuses what it can't take
         if len(names) not in (0, len(images)):
             raise ValueError(f"{len(images)} images but {len(names)} names: give one for each")
         start = check_int("start", start, 0, len(images) - 1)
@@ -116,7 +115,7 @@ class Browser(widgets.VBox):
             slider.observe(self._move, "value")
         self.back.on_click(lambda _: self._bend(np.zeros_like(grid.landmarks)))
         self.fitted.on_click(lambda _: self._bend(self._found.displacements[0]))
-        self._pick()
+        self._pick()  # `align` refuses what the fit can't take
 
     def __repr__(self) -> str:  # what a page without a kernel shows
         return f"Browser of {len(self._images)} pictures (its sliders need JupyterLab and a kernel)"

@@ -17,7 +17,7 @@ from stkm import metrics
 from stkm.config import METHODS
 from stkm.results import read_npz
 
-__all__ = ["SCORES", "line", "measure", "reproduction", "reproduction_markdown"]
+__all__ = ["SCORES", "bracket", "line", "measure", "reproduction", "reproduction_markdown"]
 
 SCORES = ("ACC", "NMI", "ARI")
 ROUNDING = 0.5  # the published values are whole percents
@@ -263,13 +263,14 @@ def _cells(row):
     spread = "" if row["sd"] is None else f" ± {row['sd']:.1f}"
     return [
         *start,
-        f"{row['best']:.1f}{_bracket(row['interval_of_best'])}",
+        f"{row['best']:.1f}{bracket(row['interval_of_best'])}",
         f"{row['mean']:.1f}{spread}",
-        f"{row['of_lowest_objective']:.1f}{_bracket(row['interval'])}",
+        f"{row['of_lowest_objective']:.1f}{bracket(row['interval'])}",
         _told(row),
         "; ".join(row["reasons"]),
     ]
 
 
-def _bracket(interval):
+def bracket(interval: Sequence[float] | None) -> str:
+    """An interval behind its value, or nothing where there is none."""
     return "" if interval is None else " [{:.1f}, {:.1f}]".format(*interval)

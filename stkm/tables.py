@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stkm.config import METHODS
-from stkm.evidence import DASH, OURS, SCORES, line
+from stkm.evidence import DASH, OURS, SCORES, bracket, line
 from stkm.results import read_json, write_text
 
 __all__ = ["SCORES", "build", "collect", "latex", "markdown", "replace_between"]
@@ -235,18 +235,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         _number(row["mean"]) + spread + _below(row, "mean", "chance"),
         _number(row["of_lowest_objective"]) + _known(row),
         _number(row["best"])
-        + _bracket(row, "interval_of_best")
+        + bracket(row.get("interval_of_best"))
         + _below(row, "best", "chance_best"),
         value,
         *_bound_cells(row),
         *_fit_cells(row),
     ]
-
-
-def _bracket(row: Mapping[str, Any], key: str) -> str:
-    """Return an interval in brackets, or nothing where there is none."""
-    found = row.get(key)
-    return "" if found is None else f" [{found[0]:.1f}, {found[1]:.1f}]"
 
 
 def _fit_cells(row: Mapping[str, Any]) -> list[str]:
@@ -275,7 +269,7 @@ def _known(row: Mapping[str, Any]) -> str:
     own = row["method"] == row["leader"]
     tied = f" {TIED}" if row["tied"] and not own else ""
     below = _below(row, "of_lowest_objective", "chance")
-    return f"{_bracket(row, 'interval')}{tied}{below}"
+    return f"{bracket(row['interval'])}{tied}{below}"
 
 
 def _bound_cells(row: Mapping[str, Any]) -> list[str]:
