@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -21,14 +22,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import checkpoint as _checkpoint
-from . import fitting
+from . import fitting, passes
 from . import init as _init
 from .align import Alignment, unflatten
-from .blocks import Images, as_array, block_length, fits
+from .blocks import Images, as_array, block_length, fits, is_sequence, row_bytes
 from .devices import choose
 from .learning import LARGEST, ROUNDS
 from .prior import Prior
 from .progress import Progress, pack_prior, unpack_prior
+from .resolution import factor
 from .validation import (
     check_images,
     check_int,
@@ -40,6 +42,7 @@ from .validation import (
 from .warp import Warp
 
 if TYPE_CHECKING:
+    from jax.sharding import Mesh
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -59,6 +62,9 @@ Init = str | ArrayLike | Callable[[Any, int, int], ArrayLike]
 Verbose = int | Callable[[dict[str, Any]], Any]
 
 
+COMPARED = 64  # images by which a checkpoint of images in blocks knows its data
+
+
 class NotLearnedError(ValueError, AttributeError):
     """What is asked for needs the learned prior; to `hasattr` it is not there."""
 
@@ -74,6 +80,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     prior_: Prior | None
     n_used_: int
     n_features_in_: int
+    keep = "all"
 
     def _make_warp(self, shape):
         raise NotImplementedError
@@ -92,17 +99,20 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : (N, H, W), (N, H, W, C) or, with ``image_shape``, (N, H*W*C); any real type and scale.
-            Or a sequence of images (`stkm.blocks`), which is read whole: for more images than
-            memory holds there is `stkm.MiniBatchSTKMeans`
+            Or a sequence of images (`stkm.blocks`), which is read whole with ``keep="all"``, and
+            block by block otherwise
         y : ignored
         sample_weight : (N,) not negative; a weight of 2 counts as an image given twice
         checkpoint : path of an ``.npz`` that is written as the fit goes on (after the search, a
             pass, the rounds of learning, at most a tenth of the time). Where the file is there,
             the fit goes on from it and ends as it would have, bit for bit; a finished one is only
-            labelled anew. A file that is damaged or of another fit raises ValueError
+            labelled anew. A file that is damaged or of another fit raises ValueError. Of images
+            read in blocks their number and a few are compared, and the file is written first when
+            the fit of their part is done
 
         Ctrl-C ends a fit that has a state already with what it has so far, and a warning: then
-        ``labels_`` and ``inertia_`` are those of the last pass.
+        ``labels_`` and ``inertia_`` are those of the last pass, and not there before all images
+        have been read in blocks once.
 
         Returns
         -------
@@ -133,14 +143,78 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         >>> km.fit(X).labels_.tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """
+        check_option("keep", self.keep, passes.KEEP)
+        if self.keep != "all":
+            X = self._images(X, reset=True)
+            weights = check_weights(sample_weight, len(X))
+            part = self._part_size(X)
+            if len(X) > part:
+                return self._fit_in_blocks(X, weights, part, checkpoint)
+            whole, sample_weight = X[0 : len(X)], weights
+            X = whole[..., 0] if X.grey else whole
         images, weights = self._prepare(X, sample_weight)
         self._store(self._fit_best(images, weights, checkpoint), weights)
         self._warn_of_collapse(weights)
         return self
 
-    def _fit_best(self, images, weights, path=None):
-        """The run of lowest objective."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+    def _fit_in_blocks(self, X, weights, part, path):
+        """A fit of a part of the images, then passes over all of them (`stkm.passes`)."""
+        known = path and self._identity(X, weights)
+        p = self._params()
+        total = max(ROUNDS, p["max_iter"] if p["prior"] == "fixed" else 0) * len(X)
+        progress = Progress(total, self.verbose, path, known)
+        found = progress.found
+        seed = found[0]["seed"] if found else self._seed()
+        progress.outer = ({"seed": seed}, {})
+        streams = np.random.default_rng([seed, 2**31]).spawn(2)
+        index = fitting.draw(weights, part, streams[0])
+        images, part_weights = self._prepare_part(X, index, weights[index])
+        if found:
+            fit = passes.Fit.unpack(*progress.restore(np.random.default_rng()))
+            self._set_centers(fit.centers)
+        else:
+            result = self._fit_best(images, part_weights, part=True)
+            fitting.share(result.history, part_weights.sum() / weights.sum())
+            n_near = min(self.n_candidates, self.n_clusters) if self.keep == "nearest" else 0
+            size = 2 * len(self._model.warp.landmarks)
+            fit = passes.Fit.of(result.centers, result.prior, len(X), n_near, size, result.history)
+            self._set_centers(fit.centers)
+        try:
+            passes.fit_all(
+                self._model, partial(self._read_rows, X), weights, fit, streams[1], progress
+            )
+        except KeyboardInterrupt:
+            self._take(fit)
+            text = f"interrupted after {fit.number} passes over all images"
+            if fit.number:
+                self.labels_, self.inertia_ = fit.labels, fit.objective
+                self.n_used_ = len(np.unique(self.labels_[weights > 0]))
+                text += ": this is the state so far, with the labels of its last pass"
+            else:
+                text += ": these are the centroids of a part, and no image is labelled"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+            return self
+        finally:
+            progress.close()
+        self._take(fit)
+        self._label(X, weights)
+        self.history_.append({"stage": "final", "objective": self.inertia_})
+        self._warn_of_collapse(weights)
+        return self
+
+    def _take(self, fit):
+        """What passes over all images have come to, without labels."""
+        for name in ("labels_", "inertia_", "n_used_"):
+            vars(self).pop(name, None)
+        self._set_centers(fit.centers)
+        self.prior_, self.history_, self.n_iter_ = fit.prior, fit.history, fit.number
+
+    def _seed(self):
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _fit_best(self, images, weights, path=None, part=False):
+        """The run of lowest objective; of a ``part``, who interrupts it ends the whole fit."""
+        seed = self._seed()
         identity = path and _checkpoint.identity(self, images, weights)
         total = (self._params()["max_iter"] + ROUNDS) * len(images)
         progress = Progress(total, self.verbose, path, identity)
@@ -160,6 +234,8 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
                 if best is None or result.objective < best.objective:
                     best = result
         except KeyboardInterrupt:
+            if part:
+                raise
             best = self._interrupted(images, weights, best, progress.latest)
         finally:
             progress.close()
@@ -826,6 +902,53 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self._model, images = fitting.Model.of(warp, images, weights, self._params())
         return images, weights
 
+    def _images(self, X, reset):
+        """X as checked images; a table in memory by scikit-learn's checks, too."""
+        if is_sequence(X) or isinstance(X, np.memmap) or np.asarray(X).ndim > 2:
+            return Images(X, self.image_shape)
+        images, grey = self._check_input(X, reset=reset)
+        images = Images(images[..., 0] if grey else images)
+        images.features = self.n_features_in_
+        return images
+
+    def _identity(self, X, weights):
+        """What a checkpoint of images in blocks is known by; a few of them are compared."""
+        few = X[np.unique(np.linspace(0, len(X) - 1, COMPARED).astype(int))]
+        return _checkpoint.identity(self, few, weights, n_images=len(X))
+
+    def _part_size(self, X):
+        """Images that are fitted in memory before all of them are read in blocks."""
+        check_int("n_clusters", self.n_clusters, 1)
+        r = factor(X.shape[:2], check_real("smoothing", self.smoothing))
+        size = 2 * len(self._make_warp(X.shape[:2]).landmarks)
+        small = (*(-(-side // r) for side in X.shape[:2]), X.shape[2])
+        each = 16 * int(np.prod(X.shape)) + row_bytes(small, self.n_clusters, size)
+        least = max(64, 3 * self.n_clusters)
+        return int(np.clip(block_length(each, self.memory_limit), least, fitting.PART))
+
+    def _prepare_part(self, X, index, weights):
+        """`_prepare` of the images ``index`` of X, of which the model then is."""
+        images = X[index]
+        images, weights = self._prepare(images[..., 0] if X.grey else images, weights)
+        self.n_features_in_ = X.features or self.n_features_in_
+        return images, weights
+
+    def _read_rows(self, X, rows):
+        """Images of a slice, or of an index, on the frame that is matched."""
+        images = X[rows]
+        return self._model.shrink(self._check_new(images[..., 0] if X.grey else images))
+
+    def _label(self, X, weights):
+        """Labels and objective of all images, as `predict` gives them."""
+        check_is_fitted(self, "cluster_centers_")
+        labels, total, start = [], 0.0, 0
+        for f in self._each_block(X):
+            labels.append(f.argmin(1).astype(np.int32))
+            total += float(weights[start : start + len(f)] @ f.min(1).astype(np.float64))
+            start += len(f)
+        self.labels_, self.inertia_ = np.concatenate(labels), total
+        self.n_used_ = len(np.unique(self.labels_[weights > 0]))
+
     def _warn_of_collapse(self, weights):
         sizes = np.bincount(self.labels_, weights, minlength=self.n_clusters)
         times = sizes.max() * self.n_clusters / sizes.sum()
@@ -1000,11 +1123,17 @@ class STKMeans(_WarpKMeans):
     search_size : images that the search looks at
     image_shape : (H, W) or (H, W, C) when images come flat
     batch_size : images aligned at a time; one length, so one compiled program
+    keep : what a fit keeps of every image between passes: 'all' = the image and its warps to all
+        centroids; 'nearest' = the label, and the warps to the ``n_candidates`` nearest centroids in
+        half precision, 4 L bytes each; 'nothing' = the label, and warps are computed anew in each
+        pass. With the last two images are read in blocks: a part of them, up to 8 000, is fitted
+        in memory, then passes go over all (`stkm.passes`)
     memory_limit : MiB for a block of images at work in `predict`, `transform` and the labelling
-        of a fit; None = scikit-learn's ``working_memory`` (1024). Decides no result
+        of a fit; None = scikit-learn's ``working_memory`` (1024). Decides no result where ``keep``
+        is 'all'; otherwise it bounds what is at work in a fit, too, and with it the part
     devices : over which every batch is split: None = the first (of several processes, all), 'all',
-        how many, or jax devices; ``batch_size`` is that of one device. Decides no result on
-        devices of one kind; 'adam' takes one
+        how many, a `jax.sharding.Mesh` or jax devices; ``batch_size`` is that of one device.
+        Decides no result on devices of one kind; 'adam' takes one
     random_state : int, RandomState or None
     verbose : 0; 1 prints a line a pass; a callable gets each entry of the history as it comes
 
@@ -1072,8 +1201,9 @@ class STKMeans(_WarpKMeans):
         search_size: int = 1500,
         image_shape: tuple[int, ...] | None = None,
         batch_size: int = 64,
+        keep: str = "all",
         memory_limit: float | None = None,
-        devices: int | str | Sequence[Any] | None = None,
+        devices: int | str | Sequence[Any] | Mesh | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: Verbose = 0,
     ) -> None:
@@ -1098,6 +1228,7 @@ class STKMeans(_WarpKMeans):
         self.search_size = search_size
         self.image_shape = image_shape
         self.batch_size = batch_size
+        self.keep = keep
         self.memory_limit = memory_limit
         self.devices = devices
         self.random_state = random_state
@@ -1173,6 +1304,8 @@ class STKMeans(_WarpKMeans):
             raise ValueError(
                 "prior='learned' needs solver='gauss-newton'; 'adam' has prior='fixed'"
             )
+        if self.solver == "adam" and self.keep != "all":
+            raise ValueError(f"keep={self.keep!r}: solver='adam' keeps all of every image")
         if self.solver == "adam" and self.devices not in (None, 1):
             raise ValueError(f"devices={self.devices!r}: solver='adam' runs on one device")
         if not check_real("learning_rate", self.learning_rate) > 0:
@@ -1192,7 +1325,7 @@ class AffineKMeans(_WarpKMeans):
     n_clusters : K
     displacement : weight of the penalty, free of units
     init, n_init, n_swaps, max_iter, tol, smoothing, coarse, n_candidates, search_size, image_shape,
-    batch_size, memory_limit, devices, random_state, verbose : as in `STKMeans`
+    batch_size, keep, memory_limit, devices, random_state, verbose : as in `STKMeans`
 
     Attributes
     ----------
@@ -1239,8 +1372,9 @@ class AffineKMeans(_WarpKMeans):
         search_size: int = 1500,
         image_shape: tuple[int, ...] | None = None,
         batch_size: int = 64,
+        keep: str = "all",
         memory_limit: float | None = None,
-        devices: int | str | Sequence[Any] | None = None,
+        devices: int | str | Sequence[Any] | Mesh | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: Verbose = 0,
     ) -> None:
@@ -1257,6 +1391,7 @@ class AffineKMeans(_WarpKMeans):
         self.search_size = search_size
         self.image_shape = image_shape
         self.batch_size = batch_size
+        self.keep = keep
         self.memory_limit = memory_limit
         self.devices = devices
         self.random_state = random_state

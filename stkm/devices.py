@@ -28,7 +28,7 @@ AXIS = "images"
 
 
 def choose(devices):
-    """Devices by name: None = the first, 'all', how many, or a sequence of `jax.Device`.
+    """Devices by name: None = the first, 'all', how many, a `Mesh` or sequence of `jax.Device`.
 
     With several processes, None means the devices of all of them.
 
@@ -36,8 +36,10 @@ def choose(devices):
     ------
     ValueError : there are not so many, or the argument is none of these
     """
-    kinds = f"devices={devices!r}: expected None, 'all', a number or jax devices"
+    kinds = f"devices={devices!r}: expected None, 'all', a number, a Mesh or jax devices"
     there = jax.devices()
+    if isinstance(devices, Mesh):
+        devices = devices.devices.ravel()
     if devices is None:
         return there if jax.process_count() > 1 else there[:1]
     if isinstance(devices, str):

@@ -23,7 +23,7 @@ from .resolution import enlarge, factor, shrink
 from .search import refined_objective, swaps
 from .warp import Warp
 
-__all__ = ["Model", "Result", "distances", "fit_adam", "fit_gauss_newton"]
+__all__ = ["Model", "Result", "distances", "draw", "fit_adam", "fit_gauss_newton", "share"]
 
 FINAL = {"n_cold": 12, "n_warm": 6, "n_coarse": 10}  # iterations of `predict`, for all pairs
 CONTENDERS, SETTLING = 4, 6  # centroids of an image that may win it, and rounds that let them
@@ -343,12 +343,10 @@ def fit_gauss_newton(model, images, weights, rng, start, progress=None):
     if found:
         state = course.go_on(*found)
     elif start is None and model.learned and np.count_nonzero(weights) > PART:
-        course.take(_draw(weights, PART, rng))
+        course.take(draw(weights, PART, rng))
     if course.part is not None:
         state = _find(model, smooth[course.part], start, state, course)[1]
-        share = float(course.weights.sum() / weights.sum())
-        for entry in course.history:  # objectives of so much of the images' weight
-            entry |= {"share": share} if entry["stage"] in (*LLOYD, "learn") else {}
+        share(course.history, course.weights.sum() / weights.sum())
         course.take(None)
         course.place = "found"
     if course.place in ("found", *WHOLE):
@@ -363,11 +361,18 @@ def fit_gauss_newton(model, images, weights, rng, start, progress=None):
     return label(model, images, weights, result, matcher)
 
 
-def _draw(weights, size, rng):
+def draw(weights, size, rng):
     """Index of ``size`` images, in order, drawn without repetition by their weights."""
     size = min(size, int((weights > 0).sum()))
     chosen = rng.choice(len(weights), size, replace=False, p=weights / weights.sum())
     return np.sort(chosen)
+
+
+def share(history, part):
+    """Note that the steps so far have seen this part of the images' weight."""
+    for entry in history:
+        if entry["stage"] in (*LLOYD, "learn"):
+            entry["share"] = float(part)
 
 
 def _find(model, smooth, start, state, course):
@@ -525,7 +530,7 @@ def search(model, smooth, weights, rng, history, progress):
     p = model.params
     part = np.arange(len(smooth))
     if len(part) > p["search_size"]:
-        part = _draw(weights, max(p["search_size"], p["n_clusters"]), rng)
+        part = draw(weights, max(p["search_size"], p["n_clusters"]), rng)
     matcher = model.matcher(smooth[part], stride=model.stride, **SEARCH)
     found = [
         _search_once(model, matcher, weights[part], run, stream, history, progress)

@@ -16,7 +16,7 @@ from . import prior as _prior
 from .lloyd import State, assign, candidates, update
 from .search import split, utilities
 
-__all__ = ["Lesson", "learn_prior"]
+__all__ = ["Lesson", "collapsed", "hold_out", "learn_from_sums", "learn_prior"]
 
 ROUNDS = 6  # held-out images gain little from more
 HELD_OUT, MOST_HELD_OUT = 0.1, 2000  # share of the images, and at most so many
@@ -45,6 +45,31 @@ def learn_prior(matcher, state, weights, penalty, **options):
         q = np.asarray(grid.penalty, np.float64)
         members.append(_prior.Members(residuals, d, weights[index], normal, q))
     return _prior.learn(members, np.linalg.inv(penalty), **options)
+
+
+def hold_out(weights, rng=None):
+    """Weights of the images that teach and of those that are held out, 0 for the others."""
+    index = np.flatnonzero(weights > 0)
+    held = np.zeros(len(weights), bool)
+    if rng is not None:
+        n = min(int(HELD_OUT * len(index)), MOST_HELD_OUT)
+        held[rng.choice(index, n, replace=False)] = True
+    return np.where(held, 0.0, weights), np.where(held, weights, 0.0)
+
+
+def learn_from_sums(matcher, prior, centers, moments, penalty, **options):
+    """`learn_prior` from the `stkm.prior.Moments` of each cluster, with these new centroids."""
+    hessians = []
+    for k, center in enumerate(centers):
+        grid = matcher.learned(prior, k)
+        hessians.append((matcher.normal(center, grid), np.asarray(grid.penalty, np.float64)))
+    moments = [m if m.weight > 0 else None for m in moments]
+    return _prior.learn_from(moments, hessians, np.linalg.inv(penalty), **options)
+
+
+def collapsed(largest, before, total, n_clusters):
+    """Whether a cluster has outgrown `LARGEST` times the mean size in this round."""
+    return largest > LARGEST * total / n_clusters and largest > before
 
 
 @dataclass
@@ -78,17 +103,8 @@ class Lesson:
     @classmethod
     def of(cls, matcher, weights, rng=None, **options):
         """A lesson from which a part of the images is held out by chance, or none without rng."""
-        index = np.flatnonzero(weights > 0)
-        held = np.zeros(len(weights), bool)
-        if rng is not None:
-            n = min(int(HELD_OUT * len(index)), MOST_HELD_OUT)
-            held[rng.choice(index, n, replace=False)] = True
-        return cls(
-            matcher,
-            taught=np.where(held, 0.0, weights),
-            held=np.where(held, weights, 0.0),
-            **options,
-        )
+        taught, held = hold_out(weights, rng)
+        return cls(matcher, taught=taught, held=held, **options)
 
     def teach(self, state, weights=None):
         """Centroids and prior from the images and warps of each cluster."""
@@ -130,8 +146,7 @@ class Lesson:
                 "largest": float(largest),
             }
             self._log(entry)
-            collapsed = largest > LARGEST * weights.sum() / k and largest > before
-            if collapsed or tested > best + SLACK:
+            if collapsed(largest, before, weights.sum(), k) or tested > best + SLACK:
                 entry["undone"] = True
                 state.become(kept)
                 break

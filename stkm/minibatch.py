@@ -17,30 +17,29 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from . import checkpoint as _checkpoint
 from . import prior as _prior
-from .blocks import Images, is_sequence
 from .cluster import ImagesLike, Init, STKMeans, Verbose, _WarpKMeans
 from .fitting import PASS
+from .learning import learn_from_sums
 from .lloyd import assign, candidates, cold_state
 from .progress import Progress, pack_prior, unpack_prior
 from .validation import check_int, check_real, check_weights
 from .warp import Warp
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 __all__ = ["MiniBatchSTKMeans"]
 
 STEP = PASS | {"n_warm": 8}  # iterations of a step: from the identity, then of the candidates
 ROWS_PER_MODE = 4  # components of the residuals that are carried on for each appearance mode
 REASSIGN_EVERY = 10  # times n_clusters images between two looks at the counts (scikit-learn's)
-COMPARED = 64  # images by which a checkpoint knows its data
 OWN = {"solver": "gauss-newton", "adam_steps": 1, "learning_rate": 0.01}
 
 
@@ -126,7 +125,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         search_size: int = 1500,
         image_shape: tuple[int, ...] | None = None,
         memory_limit: float | None = None,
-        devices: int | str | Sequence[Any] | None = None,
+        devices: int | str | Sequence[Any] | Mesh | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: Verbose = 0,
     ) -> None:
@@ -299,9 +298,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
             progress = Progress(verbose=self.verbose)
             for start in range(0, len(X), self.batch_size):
                 part = slice(start, start + self.batch_size)
-                images = X[part]
-                images = self._check_new(images[..., 0] if X.grey else images)
-                images = self._model.shrink(images)
+                images = self._read_rows(X, part)
                 self._step(images, weights[part], self._random, progress)
         self._label(X, weights)
         return self
@@ -320,15 +317,6 @@ class MiniBatchSTKMeans(_WarpKMeans):
         check_real("reassignment_ratio", self.reassignment_ratio)
         check_real("tol", self.tol)
 
-    def _images(self, X, reset):
-        """X as checked images; a table in memory by scikit-learn's checks, too."""
-        if is_sequence(X) or isinstance(X, np.memmap) or np.asarray(X).ndim > 2:
-            return Images(X, self.image_shape)
-        images, grey = self._check_input(X, reset=reset)
-        images = Images(images[..., 0] if grey else images)
-        images.features = self.n_features_in_
-        return images
-
     def _check_parameters(self, images, weights):
         super()._check_parameters(images, weights)
         self._check_learning()
@@ -343,9 +331,6 @@ class MiniBatchSTKMeans(_WarpKMeans):
         return Warp.tps(shape, self.landmarks)
 
     # ---------------------------------------------------------------- steps
-
-    def _seed(self):
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _rng(self, seed):
         return np.random.default_rng([seed, 2**31])  # another stream than those of the runs
@@ -362,22 +347,11 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _begin(self, X, index, weights):
         """Fit of the images ``index``, and the sums over them."""
-        images = X[index]
-        images, weights = self._prepare(images[..., 0] if X.grey else images, weights)
-        self.n_features_in_ = X.features or self.n_features_in_
-        self._store(self._fit_best(images, weights), weights)
+        images, weights = self._prepare_part(X, index, weights)
+        self._store(self._fit_best(images, weights, part=True), weights)
         del self.labels_, self.inertia_, self.n_used_  # they are of the sample
         self._empty()
         self._add(images, weights)
-
-    def _interrupted(self, images, weights, best, latest):
-        """A sample that is not fitted yet is no start for the steps."""
-        raise
-
-    def _identity(self, X, weights):
-        """What a checkpoint is known by; of the images a few are compared."""
-        few = X[np.unique(np.linspace(0, len(X) - 1, COMPARED).astype(int))]
-        return _checkpoint.identity(self, few, weights, n_images=len(X))
 
     def _unit(self):
         """Mean variance of a pixel, the unit of ``tol``."""
@@ -403,9 +377,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _go_on(self, X, index, weights, trend, meta, arrays):
         """Take up a fit from a checkpoint; returns whether its steps had ended."""
-        images = X[index]
-        self._prepare(images[..., 0] if X.grey else images, weights)
-        self.n_features_in_ = X.features or self.n_features_in_
+        self._prepare_part(X, index, weights)
         self.prior_ = unpack_prior(arrays.get("prior"))
         self._set_centers(arrays["centers"])
         self._empty()
@@ -486,15 +458,11 @@ class MiniBatchSTKMeans(_WarpKMeans):
         """The prior from the sums so far, with the Hessians of the present centroids."""
         if self.prior_ is None:
             return
-        hessians = []
-        for k, center in enumerate(self._matched()):
-            grid = matcher.learned(self.prior_, k)
-            normal = matcher.normal(center, grid)
-            hessians.append((normal, np.asarray(grid.penalty, np.float64)))
-        moments = [m if m.weight > 0 else None for m in self._moments]
-        base = np.linalg.inv(np.kron(np.eye(2), self._model.penalty))
         options = {"n_modes": self.n_modes, "kappa": self._kappa, "tying": self.tying}
-        self.prior_ = _prior.learn_from(moments, hessians, base, **options)
+        penalty = np.kron(np.eye(2), self._model.penalty)
+        self.prior_ = learn_from_sums(
+            matcher, self.prior_, self._matched(), self._moments, penalty, **options
+        )
 
     def _reassign(self, images, weights, rng):
         """Centroids that few images chose become images of the batch: the clusters moved."""
@@ -518,17 +486,6 @@ class MiniBatchSTKMeans(_WarpKMeans):
             size = self._moments[k].second.shape[0]
             self._moments[k] = _prior.Moments.empty(size, centers[0].size)
         return [int(k) for k in few]
-
-    def _label(self, X, weights):
-        """Labels and objective of all images, as `predict` gives them."""
-        check_is_fitted(self, "cluster_centers_")
-        labels, total, start = [], 0.0, 0
-        for f in self._each_block(X):
-            labels.append(f.argmin(1).astype(np.int32))
-            total += float(weights[start : start + len(f)] @ f.min(1).astype(np.float64))
-            start += len(f)
-        self.labels_, self.inertia_ = np.concatenate(labels), total
-        self.n_used_ = len(np.unique(self.labels_[weights > 0]))
 
 
 class _Trend:

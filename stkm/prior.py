@@ -29,7 +29,7 @@ drift.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cholesky, eigh
@@ -95,6 +95,19 @@ class Moments:
         if len(self.rows) > n_rows:
             _, values, vectors = np.linalg.svd(self.rows, full_matrices=False)
             self.rows = values[:n_rows, None] * vectors[:n_rows]
+
+    def about_mean(self, mean):
+        """The same sums for r − mean, of the weighted mean of all r ``(H·W·C,)``."""
+        # rowsᵀ rows − W m mᵀ: eigenvectors lie in the span of rows and m
+        tall = np.concatenate([self.rows, np.sqrt(self.weight) * mean[None]])
+        q, r = np.linalg.qr(tall.T)
+        sign = np.ones(len(tall))
+        sign[-1] = -1.0
+        values, vectors = np.linalg.eigh((r * sign) @ r.T)
+        order = np.argsort(-values)[: len(self.rows)]
+        rows = np.sqrt(np.maximum(values[order], 0))[:, None] * (q @ vectors[:, order]).T
+        trace = max(self.trace - self.weight * float(mean @ mean), 0.0)
+        return replace(self, trace=trace, rows=rows)
 
     def modes(self, q):
         """The q leading principal components of the residuals, about zero."""

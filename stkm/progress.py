@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 
 import jax
 import numpy as np
@@ -37,6 +38,7 @@ class Progress:
         self.path, self.identity, self.verbose = path, identity, verbose
         self.found = None if path is None else checkpoint.read(path, identity)
         self.latest, self._due = None, 0.0
+        self.passes: Counter[str] = Counter()  # steps told, of each stage
         self.outer = ({}, {})  # meta and arrays of what lies around: earlier runs
         self.first = jax.process_index() == 0  # of several processes, one tells and writes
         hidden = verbose or total is None or not self.first
@@ -66,7 +68,14 @@ class Progress:
             else:
                 end = f"{len(entry['relocated'])} centroids relocated"
             print(f"{entry['stage']}: objective {entry['objective']:.6g}, {end}")
-        self.bar.set_postfix_str(f"{entry['stage']}, objective {entry['objective']:.6g}", False)
+        stage = entry["stage"]
+        self.passes[stage] += 1
+        number = f"{stage} {self.passes[stage]}"
+        self.bar.set_postfix_str(f"{number}, objective {entry['objective']:.6g}", False)
+        self.bar.update(images)
+
+    def advance(self, images):
+        """So many images of a pass that isn't over: for the bar alone."""
         self.bar.update(images)
 
     def tell(self, entry):

@@ -21,6 +21,10 @@ FITS = {
     "learned": (STKMeans, {"landmarks": 3, "n_swaps": 2, "n_init": 1}),
     "given": (STKMeans, {"landmarks": 3, "n_swaps": 0, "init": "k-means++ pixels", "n_init": 2}),
     "in part": (STKMeans, {"landmarks": 3, "n_swaps": 1, "n_init": 1, "max_iter": 4}),
+    "in blocks": (
+        STKMeans,
+        {"landmarks": 3, "n_swaps": 1, "n_init": 1, "max_iter": 4, "keep": "nearest"},
+    ),
     "affine": (AffineKMeans, {"n_swaps": 1, "n_init": 1}),
     "mini-batch": (
         MiniBatchSTKMeans,
@@ -76,9 +80,11 @@ def stop(monkeypatch):
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("affine", "paper")]
 
 
-@pytest.mark.parametrize("name", ["learned", "in part", "given", "mini-batch", *OTHERS])
+@pytest.mark.parametrize(
+    "name", ["learned", "in part", "in blocks", "given", "mini-batch", *OTHERS]
+)
 def test_a_fit_stopped_anywhere_ends_as_one_that_was_not(name, stop, tmp_path, monkeypatch):
-    if name == "in part":
+    if name in ("in part", "in blocks"):
         monkeypatch.setattr(fitting, "PART", 40)  # a third of the images joins later
     plain = estimator(name).fit(X)
     whole = estimator(name).fit(X, checkpoint=tmp_path / "whole.npz")

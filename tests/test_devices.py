@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -104,6 +105,10 @@ def test_devices_that_are_not_there_are_named(devices):
         choose(devices)
     with pytest.raises(ValueError, match="devices="):
         STKMeans(3, devices=devices).fit(np.eye(16)[None].repeat(4, 0))
+
+
+def test_a_mesh_is_its_devices():
+    assert choose(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))) == jax.devices()[:1]
 
 
 def test_the_published_optimiser_takes_one_device():
