@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from scipy.ndimage import map_coordinates
 
 from stkm import align as _align
 from stkm import solvers
@@ -25,6 +26,7 @@ from stkm.warp import Warp, batches
 __all__ = [
     "Drift",
     "best_of",
+    "bilinear_error",
     "centroid_gradient",
     "distances",
     "drift",
@@ -345,6 +347,32 @@ def centroid_gradient(warped, center, step=1e-3):
     measured = (value(mu + step) - value(mu - step)) / (2 * step)
     n, total = len(own), own.sum()
     return float(measured), float(2 * (n * mu - total)), float(2 * (n * mu + total))
+
+
+def bilinear_error(image, points):
+    """How wrong bilinear sampling is when the exponents of its two weights change places.
+
+    A pixel's weight is (1 − f)^(1 − i) f^i for its row times (1 − g)^(1 − j) g^j for its column, f
+    and g being the parts behind the comma and i, j in {0, 1} saying which of the four neighbours
+    it is. In the paper's formula i stands with the column and j with the row.
+
+    Parameters
+    ----------
+    image : (H, W); points : (m, 2) inside the frame, (row, column) in pixels
+
+    Returns
+    -------
+    (as it should be, as printed): mean absolute differences from `scipy.ndimage.map_coordinates`,
+    in the image's intensity
+    """
+    cell = np.minimum(np.floor(points).astype(int), np.array(image.shape) - 2)
+    (f, g), expected = (points - cell).T, map_coordinates(image, points.T, order=1)
+    found = np.zeros((2, len(points)))
+    for i, j in np.ndindex(2, 2):
+        pixel = image[cell[:, 0] + i, cell[:, 1] + j]
+        for k, (a, b) in enumerate(((i, j), (j, i))):
+            found[k] += pixel * (1 - f) ** (1 - a) * f**a * (1 - g) ** (1 - b) * g**b
+    return tuple(float(d) for d in abs(found - expected).mean(1))
 
 
 def kernel_turns(landmarks, moves, degrees, norm):

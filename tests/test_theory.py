@@ -156,6 +156,15 @@ def test_only_the_euclidean_spline_turns_with_its_landmarks():
     assert theory.kernel_turns(warp.landmarks, d, 30, 1) > 0.01
 
 
+def test_bilinear_weights_by_hand():
+    """At (0, ¼) the pixels weigh ¾ and ¼ along the row; exponents swapped, along the column."""
+    image = np.zeros((4, 4))
+    image[0, 1], image[1, 0] = 8, 80
+    right, printed = theory.bilinear_error(image, np.array([[0, 0.25]]))
+    assert right == 0 and printed == pytest.approx(20 - 2)
+    assert theory.bilinear_error(image, np.array([[0.5, 0.5], [2.0, 1.0]])) == (0, 0)
+
+
 def test_signs_of_the_kernel():
     pixels, halves = theory.kernel_signs((28, 28), 6)
     assert pixels == 0  # landmarks are more than a pixel apart
