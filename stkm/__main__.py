@@ -33,7 +33,7 @@ exit codes:
 
 examples:
   python -m stkm cluster glyphs --n-clusters 10 --out groups
-  python -m stkm cluster leaves --n-clusters 6 --out groups --size 64x48 --colour
+  python -m stkm cluster leaves --n-clusters 4-9 --out groups --size 64x48 --colour
   python -m stkm cluster cells --n-clusters 4 --out groups --affine --seed 1 --force
 
 How long: a few minutes for 300 pictures of 28x28 pixels in 10 clusters on two cores; the time grows
@@ -114,10 +114,11 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("folder", metavar="FOLDER", help="the pictures")
     add(
         "--n-clusters",
-        type=int,
+        type=_count,
         required=True,
         metavar="K",
-        help="number of groups; rather more than fewer: two that show the same are easily joined",
+        help="number of groups, rather more than fewer: two that show the same are easily joined; "
+        "or a range, as 4-9, from which it is chosen without labels by quick fits of each number",
     )
     add(
         "--out",
@@ -152,6 +153,20 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="replace earlier results in DIR; other files there stay",
     )
     add("--quiet", action="store_true", help="no progress bar, no remarks")
+
+
+def _count(text: str) -> int | tuple[int, int]:
+    """Read 6, or 4-9 as (least, largest)."""
+    least, dash, most = text.partition("-")
+    try:
+        numbers = (int(least), int(most)) if least and dash else (int(text), int(text))
+    except ValueError:
+        numbers = (1, 0)
+    if numbers[0] > numbers[1] or dash and least and numbers[0] < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number, as 6, nor a range of numbers from 2 on, as 4-9"
+        )
+    return numbers[0] if numbers[0] == numbers[1] else numbers
 
 
 def _size(text: str) -> tuple[int, int]:

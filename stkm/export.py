@@ -22,10 +22,21 @@ from stkm.datasets import folder as _folder
 from stkm.results import write_npz, write_text
 from stkm.validation import check_int
 
-__all__ = ["FILES", "Pictures", "cluster_folder", "prepare_output", "read_folder", "write"]
+__all__ = [
+    "CHOSEN_ON",
+    "FILES",
+    "Pictures",
+    "cluster_folder",
+    "prepare_output",
+    "read_folder",
+    "write",
+]
 
 FILES = ("report.html", "labels.csv", "centroids.png", "warps.npz")
 """What :func:`write` makes."""
+
+CHOSEN_ON = 600
+"""Pictures, at most, on which a number of clusters is chosen."""
 
 GROUNDS = ("auto", "dark", "light")
 
@@ -335,6 +346,42 @@ def _draw_centroids(path: Path, grouping: Any) -> None:
 # -------------------------------------------------------------------- command
 
 
+def _choose(
+    estimator: Any, images: np.ndarray, least: int, most: int, seed: int, quiet: bool
+) -> tuple[int, str]:
+    """The number of clusters by the gap of the least utility, and a sentence that says so."""
+    from tqdm import tqdm
+
+    from stkm.selection import select
+
+    some = images[:: -(-len(images) // CHOSEN_ON)]
+    if len(some) <= most:
+        some = images
+    bar = tqdm(desc="number of clusters", unit="step", disable=quiet, leave=True)
+
+    def step(entry: dict[str, Any]) -> None:
+        bar.set_description(f"number of clusters: {entry['stage']}", refresh=False)
+        bar.update()
+
+    quick = estimator(n_init=1, n_swaps=2, max_iter=4, verbose=step)
+    try:
+        grid = {"n_clusters": range(least, most + 2)}
+        found = select(some, grid, "gap", estimator=quick, n_repeats=1, random_state=seed)
+    finally:
+        bar.close()
+    values = ", ".join(
+        f"{row['parameters']['n_clusters']}: {row['mean']:.2f}"
+        for row in found.rows
+        if row["mean"] is not None
+    )
+    n = found.winner["n_clusters"]
+    return n, (
+        f"{n} clusters, chosen between {least} and {most} without labels: with one more, the use "
+        f"of the least useful centroid falls most (logarithm of the fall, {values}; quick fits of "
+        f"{len(some)} pictures)."
+    )
+
+
 class _Bar:
     """A progress bar that an estimator calls after each step of its fit."""
 
@@ -359,7 +406,7 @@ def cluster_folder(
     folder: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    n_clusters: int,
+    n_clusters: int | tuple[int, int],
     size: int | tuple[int, int] | None = None,
     grey: bool = True,
     ground: str = "auto",
@@ -377,7 +424,9 @@ def cluster_folder(
         As :func:`read_folder` takes them.
     out, force
         As :func:`prepare_output` takes them.
-    n_clusters : int
+    n_clusters : int or (int, int)
+        The number; or the least and the largest one, between which it is chosen without labels by
+        the criterion 'gap' of `stkm.selection`, on quick fits of at most `CHOSEN_ON` pictures.
     affine : bool
         True: `AffineKMeans`.
     seed : int
@@ -414,20 +463,29 @@ def cluster_folder(
     >>> [path.name for path in made]
     ['report.html', 'labels.csv', 'centroids.png', 'warps.npz']
     """
-    check_int("n_clusters", n_clusters, 1)
+    least, most = n_clusters if isinstance(n_clusters, tuple) else (n_clusters, n_clusters)
+    check_int("n_clusters", least, 1 if least == most else 2)
+    check_int("n_clusters", most, least)
     check_int("seed", seed, 0, 2**32 - 1)
     target = prepare_output(out, source=folder, force=force)
     pictures = read_folder(folder, size, grey=grey, ground=ground)
-    if len(pictures.names) < n_clusters:
+    needed = most if least == most else most + 1  # the gap needs one more to look at
+    if len(pictures.names) < needed:
         raise ValueError(
-            f"{len(pictures.names)} images, {n_clusters} clusters: there must be at least one each"
+            f"{len(pictures.names)} images, {needed} clusters: there must be at least one each"
         )
     say(f"{len(pictures.names)} images, {pictures.images.shape[1]}×{pictures.images.shape[2]}")
     for note in pictures.notes:
         say(note)
     from stkm import AffineKMeans, STKMeans
 
-    km = (AffineKMeans if affine else STKMeans)(n_clusters, random_state=seed)
+    estimator = AffineKMeans if affine else STKMeans
+    chosen = []
+    if least < most:
+        n_clusters, text = _choose(estimator, pictures.images, least, most, seed, quiet)
+        chosen = [text]
+        say(text)
+    km = estimator(n_clusters, random_state=seed)
     km.verbose = _Bar(km, quiet)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -446,7 +504,7 @@ def cluster_folder(
         pictures.images,
         pictures.names,
         negative=pictures.negative,
-        notes=[*pictures.notes, *odd],
+        notes=[*pictures.notes, *chosen, *odd],
         title=f"{name}: {len(pictures.names)} images in {n_clusters} clusters",
         force=force,
     )

@@ -306,6 +306,16 @@ def test_the_command_clusters_a_folder(pictures, tmp_path, capsys):
     assert str(pictures) not in text and "shapes: 24 images in 3 clusters" in text
 
 
+def test_the_command_chooses_a_number_of_clusters(pictures, tmp_path, capsys):
+    out = tmp_path / "groups"
+    assert run(pictures, "--n-clusters", "2-4", "--out", out, "--affine", "--quiet") == 0
+    text = (out / "report.html").read_text(encoding="utf-8")
+    assert "shapes: 24 images in 3 clusters" in text
+    assert "3 clusters, chosen between 2 and 4 without labels" in text
+    assert re.search(r"2: -?\d+\.\d\d, 3: \d+\.\d\d, 4: ", text)
+    assert capsys.readouterr().err == ""
+
+
 def test_wrong_arguments_stop_before_any_work(pictures, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(AffineKMeans, "fit", lambda *_: pytest.fail("fitted"))
     empty = tmp_path / "empty"
@@ -320,12 +330,21 @@ def test_wrong_arguments_stop_before_any_work(pictures, tmp_path, capsys, monkey
         ((pictures, *two, pictures), "lies in"),
         ((pictures, *two, out, "--n-clusters", "25"), "24 images, 25 clusters"),
         ((pictures, *two, out, "--n-clusters", "0"), "n_clusters=0"),
+        ((pictures, *two, out, "--n-clusters", "20-24"), "24 images, 25 clusters"),
         ((pictures, *two, out, "--seed", "-1"), "seed=-1"),
     ]
     for arguments, text in cases:
         assert run(*arguments) == 2, text
         assert text in capsys.readouterr().err
-    for bad in (["--size", "3x"], ["--size", "2"], ["--ground", "grey"], ["--n-cluster", "x"]):
+    for bad in (
+        ["--size", "3x"],
+        ["--size", "2"],
+        ["--ground", "grey"],
+        ["--n-cluster", "x"],
+        ["--n-clusters", "4-2"],
+        ["--n-clusters", "1-3"],
+        ["--n-clusters", "2-x"],
+    ):
         with pytest.raises(SystemExit) as stop:
             run(pictures, *two, out, *bad)
         assert stop.value.code == 2
