@@ -480,12 +480,12 @@ def cluster_folder(
     from stkm import AffineKMeans, STKMeans
 
     estimator = AffineKMeans if affine else STKMeans
-    chosen = []
+    k, chosen = least, []
     if least < most:
-        n_clusters, text = _choose(estimator, pictures.images, least, most, seed, quiet)
+        k, text = _choose(estimator, pictures.images, least, most, seed, quiet)
         chosen = [text]
         say(text)
-    km = estimator(n_clusters, random_state=seed)
+    km = estimator(k, random_state=seed)
     km.verbose = _Bar(km, quiet)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -505,6 +505,6 @@ def cluster_folder(
         pictures.names,
         negative=pictures.negative,
         notes=[*pictures.notes, *chosen, *odd],
-        title=f"{name}: {len(pictures.names)} images in {n_clusters} clusters",
+        title=f"{name}: {len(pictures.names)} images in {k} clusters",
         force=force,
     )

@@ -38,7 +38,7 @@ class Progress:
         self.path, self.identity, self.verbose = path, identity, verbose
         self.found = None if path is None else checkpoint.read(path, identity)
         self.latest, self._due = None, 0.0
-        self.passes: Counter[str] = Counter()  # steps told, of each stage
+        self.passes = Counter()  # steps told, of each stage
         self.outer = ({}, {})  # meta and arrays of what lies around: earlier runs
         self.first = jax.process_index() == 0  # of several processes, one tells and writes
         hidden = verbose or total is None or not self.first

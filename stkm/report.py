@@ -211,6 +211,7 @@ def render(grouping: Grouping, *, title: str, notes: Sequence[str] = ()) -> str:
         clusters=[_cluster(grouping, k, size) for k, size in enumerate(sizes)],
         unsure=_unsure(grouping),
         figures=_figures(grouping),
+        folded=_folded(grouping),
         folders=_folders(grouping.names, labels, len(sizes)),
         likelihood=km.prior_ is not None,
         settings=_settings(km),
@@ -236,6 +237,13 @@ def _cluster(g: Grouping, k: int, size: int) -> dict[str, Any]:
 
 def _thumbnail(g: Grouping, i: int) -> dict[str, str]:
     return {"name": g.names[i], "picture": _png(g.shown(g.images[i]))}
+
+
+def _folded(g: Grouping) -> dict[str, Any]:
+    """Return in how many images the warp folds, and where most."""
+    share = np.asarray(g.alignment.folded)
+    worst = int(share.argmax())
+    return {"images": int((share > 0).sum()), "name": g.names[worst], "most": share[worst]}
 
 
 def _unsure(g: Grouping) -> list[dict[str, Any]]:

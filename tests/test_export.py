@@ -264,6 +264,19 @@ def test_the_report_counts_images_by_folder_and_cluster(page, fitted):
     assert report._folders(["1", "2"], np.array([0, 1]), 2) == {}
 
 
+def test_the_report_says_where_warps_fold(page, fitted):
+    km, images, names = fitted
+    folded = km.align(images).folded
+    worst = names[int(folded.argmax())]
+    g = report.Grouping.of(km, images, names)
+    n = int((folded > 0).sum())
+    assert report._folded(g) == {"images": n, "name": worst, "most": folded.max()}
+    told = f"folds over itself in {n} of 24 images" if n else "No grid folds"
+    assert told in page.text
+    still = g._replace(alignment=g.alignment._replace(folded=np.zeros(24)))
+    assert "No grid folds over itself" in report.render(still, title="x")
+
+
 def test_negatives_are_shown_as_the_files_are(fitted):
     km, images, names = fitted
     g = report.Grouping.of(km, images[:4], names[:4], negative=True)
