@@ -55,6 +55,8 @@ __all__ = [
 WIDTH = 6.75
 """Width of a full-page figure in inches, the text width of a two-column paper."""
 
+MANY = 15  # columns of a mosaic over which words are written upright
+
 COLOURS = ("#332288", "#E69F00", "#33BBEE", "#CC3311", "#000000", "#DDCC77", "#AA3377",
            "#0077BB", "#663333", "#EE6677")  # fmt: skip
 """Ten colours that stay apart on white for readers with and without full colour vision.
@@ -346,6 +348,8 @@ def mosaic(
         ax.set_yticks([r * tall + height / 2 for r in range(n_rows)], row_labels)
     if len(column_labels):
         ax.set_xticks([c * wide + width / 2 for c in range(n_columns)], column_labels)
+        if n_columns > MANY and max(map(len, map(str, column_labels))) > 2:
+            ax.tick_params(axis="x", labelrotation=90)  # words would run into each other
     return ax
 
 

@@ -50,6 +50,13 @@ def draw_all(axes):
     ]
 
 
+def test_words_over_many_columns_are_upright():
+    few, many = (np.ones((1, n, 4, 4)) for n in (10, 28))
+    for cells, words, turned in ((few, "alef", 0), (many, "b", 0), (many, "alef", 90)):
+        ax = plots.mosaic(cells, column_labels=[words] * cells.shape[1], ax=plt.figure().gca())
+        assert {text.get_rotation() for text in ax.get_xticklabels()} == {turned}
+
+
 def test_every_function_draws_on_the_given_axes_and_returns_them():
     fig, axes = plt.subplots(2, 5)
     assert draw_all(axes.flat) == list(axes.flat)
