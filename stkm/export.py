@@ -471,8 +471,9 @@ def cluster_folder(
     pictures = read_folder(folder, size, grey=grey, ground=ground)
     needed = most if least == most else most + 1  # the gap needs one more to look at
     if len(pictures.names) < needed:
+        asked = f"{most} clusters need" if least == most else f"a range up to {most} needs"
         raise ValueError(
-            f"{len(pictures.names)} images, {needed} clusters: there must be at least one each"
+            f"{len(pictures.names)} image(s): {asked} at least {needed}, one image for each"
         )
     say(f"{len(pictures.names)} images, {pictures.images.shape[1]}×{pictures.images.shape[2]}")
     for note in pictures.notes:

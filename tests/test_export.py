@@ -341,9 +341,9 @@ def test_wrong_arguments_stop_before_any_work(pictures, tmp_path, capsys, monkey
         ((pictures, *two, tmp_path / "file"), "is a file"),
         ((pictures, *two, pictures / "out"), "lies in"),
         ((pictures, *two, pictures), "lies in"),
-        ((pictures, *two, out, "--n-clusters", "25"), "24 images, 25 clusters"),
+        ((pictures, *two, out, "--n-clusters", "25"), "24 image(s): 25 clusters need at least 25"),
         ((pictures, *two, out, "--n-clusters", "0"), "n_clusters=0"),
-        ((pictures, *two, out, "--n-clusters", "20-24"), "24 images, 25 clusters"),
+        ((pictures, *two, out, "--n-clusters", "20-24"), "a range up to 24 needs at least 25"),
         ((pictures, *two, out, "--seed", "-1"), "seed=-1"),
     ]
     for arguments, text in cases:
