@@ -74,6 +74,11 @@ class Images:
             raise ValueError(f"{_named(index)}: shape {raw.shape[1:]}, the first has {self.shape}")
         return images
 
+    def given(self, index):
+        """The same without the axis of channels where the images came without: for checks."""
+        images = self[index]
+        return images[..., 0] if self.grey else images
+
     def _is_set(self):
         """Whether the array is surely several images: what is not is for `check_images` to name."""
         shape = self.source.shape

@@ -150,8 +150,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             part = self._part_size(X)
             if len(X) > part:
                 return self._fit_in_blocks(X, weights, part, checkpoint)
-            whole, sample_weight = X[0 : len(X)], weights
-            X = whole[..., 0] if X.grey else whole
+            X, sample_weight = X.given(slice(0, len(X))), weights
         images, weights = self._prepare(X, sample_weight)
         self._store(self._fit_best(images, weights, checkpoint), weights)
         self._warn_of_collapse(weights)
@@ -171,14 +170,13 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         images, part_weights = self._prepare_part(X, index, weights[index])
         if found:
             fit = passes.Fit.unpack(*progress.restore(np.random.default_rng()))
-            self._set_centers(fit.centers)
         else:
             result = self._fit_best(images, part_weights, part=True)
             fitting.share(result.history, part_weights.sum() / weights.sum())
             n_near = min(self.n_candidates, self.n_clusters) if self.keep == "nearest" else 0
             size = 2 * len(self._model.warp.landmarks)
             fit = passes.Fit.of(result.centers, result.prior, len(X), n_near, size, result.history)
-            self._set_centers(fit.centers)
+        self._set_centers(fit.centers)  # images are checked as those of a fit
         try:
             passes.fit_all(
                 self._model, partial(self._read_rows, X), weights, fit, streams[1], progress
@@ -928,15 +926,13 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _prepare_part(self, X, index, weights):
         """`_prepare` of the images ``index`` of X, of which the model then is."""
-        images = X[index]
-        images, weights = self._prepare(images[..., 0] if X.grey else images, weights)
+        images, weights = self._prepare(X.given(index), weights)
         self.n_features_in_ = X.features or self.n_features_in_
         return images, weights
 
     def _read_rows(self, X, rows):
         """Images of a slice, or of an index, on the frame that is matched."""
-        images = X[rows]
-        return self._model.shrink(self._check_new(images[..., 0] if X.grey else images))
+        return self._model.shrink(self._check_new(X.given(rows)))
 
     def _label(self, X, weights):
         """Labels and objective of all images, as `predict` gives them."""
@@ -1014,8 +1010,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             return
         X = X if isinstance(X, Images) else Images(X, self.image_shape)
         for start in range(0, len(X), size):
-            images = X[start : start + size]
-            yield self._check_new(images[..., 0] if X.grey else images)
+            yield self._check_new(X.given(slice(start, start + size)))
 
     def _distances(self, images):
         small = self._model.shrink(images)

@@ -23,7 +23,17 @@ from .resolution import enlarge, factor, shrink
 from .search import refined_objective, swaps
 from .warp import Warp
 
-__all__ = ["Model", "Result", "distances", "draw", "fit_adam", "fit_gauss_newton", "share"]
+__all__ = [
+    "PASS",
+    "Model",
+    "Result",
+    "aligned",
+    "distances",
+    "draw",
+    "fit_adam",
+    "fit_gauss_newton",
+    "share",
+]
 
 FINAL = {"n_cold": 12, "n_warm": 6, "n_coarse": 10}  # iterations of `predict`, for all pairs
 CONTENDERS, SETTLING = 4, 6  # centroids of an image that may win it, and rounds that let them
@@ -445,18 +455,23 @@ def _spread(model, smooth, state, course):
     return matcher, state
 
 
+def aligned(matcher, centers, prior):
+    """State of all an aligner's images and all centroids, from the identity."""
+    state = cold_state(matcher, centers)
+    everything = np.ones_like(state.mask)
+    assign(matcher, state, everything, np.ones(len(centers), bool))
+    if prior is not None:  # its penalty is slow to follow from the identity
+        state.prior = prior
+        assign(matcher, state, everything)
+    return state
+
+
 def _align(model, smooth, centers, prior):
     """State of all images, from the identity; `PART` at a time, so that memory is bounded."""
     parts = []
     for begin in range(0, len(smooth), PART):
         matcher = model.matcher(smooth[begin : begin + PART], **PASS)
-        state = cold_state(matcher, centers)
-        everything = np.ones_like(state.mask)
-        assign(matcher, state, everything, np.ones(len(centers), bool))
-        if prior is not None:  # its penalty is slow to follow from the identity
-            state.prior = prior
-            assign(matcher, state, everything)
-        parts.append(state)
+        parts.append(aligned(matcher, centers, prior))
     d, f, mask, labels = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("d", "f", "mask", "labels")

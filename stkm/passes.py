@@ -12,14 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .learning import (
-    FULL_EVERY,
-    ROUNDS,
-    SLACK,
-    collapsed,
-    hold_out,
-    learn_from_sums,
-)
+from .fitting import PASS, aligned
+from .learning import FULL_EVERY, ROUNDS, SLACK, collapsed, hold_out, learn_from_sums
 from .lloyd import assign, cold_state
 from .prior import Moments, Prior
 from .progress import pack_prior, unpack_prior
@@ -30,8 +24,7 @@ KEEP = ("all", "nearest", "nothing")
 BLOCK = 2048  # images at work, at most
 ROWS_PER_MODE = 8  # components of the residuals that are carried on for each appearance mode
 ARRAYS = ("centers", "labels", "near", "warps")
-NUMBERS = ("objective", "number", "best", "ended", "converged")
-PASS = {"n_cold": 9, "n_warm": 4, "n_coarse": 6}  # iterations, as of passes in memory
+NUMBERS = ("objective", "number", "best", "ended")
 
 
 @dataclass
@@ -39,8 +32,9 @@ class Fit:
     """What passes have come to, and what they go on with.
 
     centers (K, H, W, C); prior, or None; labels (N,) of the last pass; near (N, M) centroids of
-    which warps (N, M, 2L) float16 are kept, M = 0 where none are; objective, of the last pass;
-    number of passes; best held-out value; whether the centroids rest; the log
+    which warps (N, M, 2L) float16 are kept, M = 0 where none are; the log; sound, centers and
+    prior to which a pass that fails goes back; objective, of the last pass; number of passes; best
+    held-out value; whether there is no pass to come
     """
 
     centers: np.ndarray
@@ -54,7 +48,6 @@ class Fit:
     number: int = 0
     best: float = np.inf
     ended: bool = False
-    converged: bool = False
 
     @classmethod
     def of(cls, centers, prior, n, n_near, size, history):
@@ -106,8 +99,8 @@ def fit_all(model, read, weights, fit, rng, progress):
 def _one(model, read, taught, held, fit, most, progress):
     """One pass: labels of all images, and with them the next centroids and prior."""
     learned, k = fit.prior is not None, len(fit.centers)
-    sums = [Moments.empty(fit.warps.shape[2], fit.centers[0].size) for _ in range(k)]
-    first = np.zeros((k, fit.centers[0].size))
+    weight, first = np.zeros(k), np.zeros((k, fit.centers[0].size))
+    sums = [Moments.empty(fit.warps.shape[2], first.shape[1]) for _ in range(k)]
     total, tested, previous = 0.0, 0.0, fit.labels.copy()
     before = _largest(previous, taught + held, k)
     for begin in range(0, len(taught), size := min(BLOCK, model.block(k))):
@@ -116,7 +109,7 @@ def _one(model, read, taught, held, fit, most, progress):
         f = state.nearest().astype(np.float64)
         total += float(taught[rows] @ f)
         tested += float(held[rows] @ f)
-        _add(model, matcher, state, taught[rows], sums, first, learned)
+        _add(model, matcher, state, taught[rows], weight, first, sums if learned else None)
         fit.labels[rows] = state.labels
         _keep(fit, rows, state)
         progress.advance(len(f))
@@ -136,7 +129,6 @@ def _one(model, read, taught, held, fit, most, progress):
         if outgrown or tested > fit.best + SLACK:
             fit.ended = entry["undone"] = True
             fit.centers, fit.prior = fit.sound
-    weight = np.array([m.weight for m in sums])
     means = first / np.maximum(weight, np.finfo(float).tiny)[:, None]
     means[weight == 0] = 0
     moves = means.astype(np.float32).reshape(fit.centers.shape)
@@ -145,9 +137,10 @@ def _one(model, read, taught, held, fit, most, progress):
     progress.report(entry)
     if fit.ended or learned and fit.number == most - 1:
         return
-    fit.best, fit.sound = min(fit.best, tested), (fit.centers, fit.prior)
+    fit.sound = fit.centers, fit.prior
     fit.centers = fit.centers + moves
     if learned:
+        fit.best = min(fit.best, tested)
         p = model.params
         fit.prior = learn_from_sums(
             matcher,
@@ -160,20 +153,15 @@ def _one(model, read, taught, held, fit, most, progress):
             tying=p["tying"],
         )
     elif entry["shift"] <= model.shift:
-        fit.ended = fit.converged = True
+        fit.ended = True
 
 
 def _assigned(model, images, fit, rows):
     """Aligner of a block, and its state: of all centroids, or of those whose warps are kept."""
     matcher = model.matcher(model.smooth(images), **PASS)
-    state = cold_state(matcher, fit.centers)
     if fit.number % FULL_EVERY == 0 or not fit.near.shape[1]:
-        everything = np.ones_like(state.mask)
-        assign(matcher, state, everything, np.ones(len(fit.centers), bool))
-        if fit.prior is not None:  # its penalty is slow to follow from the identity
-            state.prior = fit.prior
-            assign(matcher, state, everything)
-        return matcher, state
+        return matcher, aligned(matcher, fit.centers, fit.prior)
+    state = cold_state(matcher, fit.centers)
     state.prior, near = fit.prior, fit.near[rows]
     np.put_along_axis(state.d, near[..., None], fit.warps[rows].astype(np.float32), axis=1)
     mask = np.zeros_like(state.mask)
@@ -182,16 +170,15 @@ def _assigned(model, images, fit, rows):
     return matcher, state
 
 
-def _add(model, matcher, state, weights, sums, first, learned):
-    """Take a block into the sums about the present centroids."""
+def _add(model, matcher, state, weights, weight, first, sums):
+    """Take a block into the clusters' weights, Σ w r and, where a prior is learned, `Moments`."""
     n_rows = max(1, ROWS_PER_MODE * model.params["n_modes"])
     for k, center in enumerate(state.centers):
         index = np.flatnonzero((state.labels == k) & (weights > 0))
         w, d = weights[index], state.d[index, k]
-        if not learned:
-            sums[k].count, sums[k].weight = sums[k].count + len(index), sums[k].weight + w.sum()
-            whole = matcher.warped_sum(index, d, w) - w.sum() * center
-            first[k] += whole.ravel()
+        weight[k] += w.sum()
+        if sums is None:
+            first[k] += (matcher.warped_sum(index, d, w) - w.sum() * center).ravel()
         elif len(index):
             residuals = (matcher.warped(index, d) - center).reshape(len(index), -1)
             sums[k].add(residuals, d, w, n_rows)

@@ -32,7 +32,7 @@ datasets.folder datasets.raw datasets.mnist datasets.mnist5k datasets.usps datas
 datasets.letters datasets.photographs datasets.audio datasets.speech datasets.registry
 datasets.records datasets.store datasets.overview datasets.loading datasets.warped datasets
 validation checkpoint blocks warp resolution solvers devices prior align adam lloyd search learning
-progress passes init fitting cluster minibatch launch
+progress init fitting passes cluster minibatch launch
 ceiling timing theory scaling parallel experiment ablation methods plots selection evidence tables
 report export browser
 deep.training deep.networks deep.autoencoder deep.estimators deep baselines
