@@ -8,7 +8,9 @@ pages of what was made.
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
+from typing import NoReturn
 
 CLUSTER = """\
 Groups pictures up to the way they are bent and turned, finds a clean prototype of each group,
@@ -57,9 +59,30 @@ examples:
 CHECKED = "params.yaml is well formed\n"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that names what an unknown option may have meant."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]
+        known = [name for action in self._actions for name in action.option_strings]
+        given = [arg.partition("=")[0] for arg in args or () if arg.startswith("--")]
+        self.near = [
+            f"{name}: did you mean {near[0]}?"
+            for name in given
+            if not any(option.startswith(name) for option in known)
+            and (near := difflib.get_close_matches(name, known, n=1))
+        ]
+        found, rest = super().parse_known_args(args, namespace)
+        if rest and self.near:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        super().error("; ".join([message, *self.near]))
+
+
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m stkm",
         description=__doc__.splitlines()[0],
         epilog=EPILOG,
@@ -101,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_cluster(commands: argparse._SubParsersAction[_Parser]) -> None:
     """Add the arguments of ``cluster``."""
     cluster = commands.add_parser(
         "cluster",

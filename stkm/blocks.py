@@ -75,7 +75,19 @@ class Images:
         return images
 
     def given(self, index):
-        """The same without the axis of channels where the images came without: for checks."""
+        """The same without the axis of channels where the images came without: for checks.
+
+        Raises
+        ------
+        ValueError : as the images of the index raise it
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from stkm.blocks import Images
+        >>> Images(np.zeros((5, 8, 8))).given(slice(2)).shape
+        (2, 8, 8)
+        """
         images = self[index]
         return images[..., 0] if self.grey else images
 

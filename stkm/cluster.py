@@ -7,7 +7,6 @@ affine maps. With the identity as the only warp it is scikit-learn's `KMeans`.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -32,12 +31,14 @@ from .prior import Prior
 from .progress import Progress, pack_prior, unpack_prior
 from .resolution import factor
 from .validation import (
+    check_ground,
     check_images,
     check_int,
     check_option,
     check_real,
     check_weights,
     count_distinct,
+    warn,
 )
 from .warp import Warp
 
@@ -190,7 +191,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
                 text += ": this is the state so far, with the labels of its last pass"
             else:
                 text += ": these are the centroids of a part, and no image is labelled"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+            warn(text, ConvergenceWarning)
             return self
         finally:
             progress.close()
@@ -245,11 +246,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise
         if best is None or latest is not None and latest.objective < best.objective:
             best = latest
-        warnings.warn(
+        warn(
             f"interrupted after {best.n_iter} passes: this is the state so far, with the labels of "
             "its last pass",
             ConvergenceWarning,
-            stacklevel=4,
         )
         if best.labels is None:  # after the search, of which only a part of the images knows
             fitting.label(self._model, images, weights, best)
@@ -759,7 +759,8 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             }
             parts |= {"images": images, "values": values, "bent": bent}  # type: ignore[dict-item]
         sizes = np.bincount(labels, minlength=len(self.cluster_centers_))
-        return plots.overview(self.cluster_centers_, sizes, self.history_, fig=fig, **parts)
+        with plots.in_style():
+            return plots.overview(self.cluster_centers_, sizes, self.history_, fig=fig, **parts)
 
     def _learned(self):
         check_is_fitted(self, "cluster_centers_")
@@ -837,10 +838,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             self._check_centers(self.init, images.shape[1:])
         distinct = count_distinct(images[weights > 0], self.n_clusters)
         if distinct < self.n_clusters:
-            warnings.warn(
+            warn(
                 f"{distinct} distinct images, {self.n_clusters} clusters asked: some stay empty",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _check_learning(self):
@@ -880,11 +880,10 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             raise ValueError(f"images of shape {np.shape(X)[1:]}, but the fit had {shown}")
         top = float(np.abs(images).max())
         if 0 < top <= 1.5 and self._top > 20 or self._top <= 1.5 and top > 20:
-            warnings.warn(
+            warn(
                 f"the fit had intensities up to {self._top:g}, these images reach {top:g}: "
                 "use one scale for both",
                 UserWarning,
-                stacklevel=3,
             )
         return images
 
@@ -896,6 +895,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
+        check_ground(images)
         warp = self._make_warp(images.shape[1:3])
         self._model, images = fitting.Model.of(warp, images, weights, self._params())
         return images, weights
@@ -949,12 +949,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         sizes = np.bincount(self.labels_, weights, minlength=self.n_clusters)
         times = sizes.max() * self.n_clusters / sizes.sum()
         if times > LARGEST:
-            warnings.warn(
+            warn(
                 f"cluster {sizes.argmax()} has {times:.1f} times the mean size: unless the kinds "
                 "of images are that unequal, it has swallowed others; try another random_state, "
                 "more n_init, or a larger displacement penalty",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _store(self, result, weights):

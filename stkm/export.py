@@ -20,7 +20,7 @@ import numpy as np
 
 from stkm.datasets import folder as _folder
 from stkm.results import write_npz, write_text
-from stkm.validation import check_int
+from stkm.validation import check_int, counted
 
 __all__ = [
     "CHOSEN_ON",
@@ -350,25 +350,16 @@ def _choose(
     estimator: Any, images: np.ndarray, least: int, most: int, seed: int, quiet: bool
 ) -> tuple[int, str]:
     """The number of clusters by the gap of the least utility, and a sentence that says so."""
-    from tqdm import tqdm
-
     from stkm.selection import select
 
     some = images[:: -(-len(images) // CHOSEN_ON)]
     if len(some) <= most:
         some = images
-    bar = tqdm(desc="number of clusters", unit="step", disable=quiet, leave=True)
-
-    def step(entry: dict[str, Any]) -> None:
-        bar.set_description(f"number of clusters: {entry['stage']}", refresh=False)
-        bar.update()
-
-    quick = estimator(n_init=1, n_swaps=2, max_iter=4, verbose=step)
-    try:
-        grid = {"n_clusters": range(least, most + 2)}
-        found = select(some, grid, "gap", estimator=quick, n_repeats=1, random_state=seed)
-    finally:
-        bar.close()
+    quick = estimator(n_init=1, n_swaps=2, max_iter=4)
+    grid = {"n_clusters": range(least, most + 2)}
+    found = select(
+        some, grid, "gap", estimator=quick, n_repeats=1, random_state=seed, verbose=not quiet
+    )
     values = ", ".join(
         f"{row['parameters']['n_clusters']}: {row['mean']:.2f}"
         for row in found.rows
@@ -376,9 +367,9 @@ def _choose(
     )
     n = found.winner["n_clusters"]
     return n, (
-        f"{n} clusters, chosen between {least} and {most} without labels: with one more, the use "
-        f"of the least useful centroid falls most (logarithm of the fall, {values}; quick fits of "
-        f"{len(some)} pictures)."
+        f"{n} clusters, chosen from {least} to {most} without labels: of one more than that, the "
+        f"least useful would add little. Scores, higher is better: {values} (quick fits of "
+        f"{counted(len(some), 'picture')})."
     )
 
 
@@ -475,7 +466,8 @@ def cluster_folder(
         raise ValueError(
             f"{len(pictures.names)} image(s): {asked} at least {needed}, one image for each"
         )
-    say(f"{len(pictures.names)} images, {pictures.images.shape[1]}×{pictures.images.shape[2]}")
+    n, (height, width) = len(pictures.names), pictures.images.shape[1:3]
+    say(f"{counted(n, 'image')}, {height}×{width}")
     for note in pictures.notes:
         say(note)
     from stkm import AffineKMeans, STKMeans
@@ -506,6 +498,6 @@ def cluster_folder(
         pictures.names,
         negative=pictures.negative,
         notes=[*pictures.notes, *chosen, *odd],
-        title=f"{name}: {len(pictures.names)} images in {k} clusters",
+        title=f"{name}: {counted(n, 'image')} in {counted(k, 'cluster')}",
         force=force,
     )

@@ -14,7 +14,6 @@ in every step. They need no image kept, however many there are.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +28,7 @@ from .fitting import PASS
 from .learning import learn_from_sums
 from .lloyd import assign, candidates, cold_state
 from .progress import Progress, pack_prior, unpack_prior
-from .validation import check_int, check_real, check_weights
+from .validation import check_int, check_real, check_weights, warn
 from .warp import Warp
 
 if TYPE_CHECKING:
@@ -235,7 +234,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         except KeyboardInterrupt:
             vars(self).update(kept)  # type: ignore[attr-defined]
             text = f"interrupted after {self.n_steps_} steps: these are the centroids so far"
-            warnings.warn(f"{text}, and no image is labelled", ConvergenceWarning, stacklevel=2)
+            warn(f"{text}, and no image is labelled", ConvergenceWarning)
             return self
         finally:
             progress.close()

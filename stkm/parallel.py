@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -29,7 +29,10 @@ def n_workers(n_tasks: int, at_most: int | None = None) -> int:
 
 
 def run_each(
-    function: Callable[..., Any], tasks: Iterable[tuple], at_most: int | None = None
+    function: Callable[..., Any],
+    tasks: Iterable[tuple],
+    at_most: int | None = None,
+    done: Callable[[], Any] = lambda: None,
 ) -> list[Any]:
     """Return ``[function(*task) for task in tasks]``, computed in processes.
 
@@ -38,6 +41,7 @@ def run_each(
     function : callable at the top level of a module
     tasks : tuples of arguments, which must pickle, as must the results
     at_most : processes; ``None``: one for each core. With one, all is done in this process
+    done : called after each task, in the order of the tasks
 
     Raises
     ------
@@ -47,7 +51,7 @@ def run_each(
     tasks = list(tasks)
     workers = n_workers(len(tasks), at_most)
     if workers == 1:
-        return [function(*task) for task in tasks]
+        return list(_told((function(*task) for task in tasks), done))
     context = multiprocessing.get_context("spawn")  # jax does not survive a fork
     cores: Any = context.Queue()
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -56,10 +60,17 @@ def run_each(
     with ProcessPoolExecutor(workers, context, _stay_on, (cores,)) as pool:
         futures = [pool.submit(function, *task) for task in tasks]
         try:
-            return [future.result() for future in futures]
+            return list(_told((future.result() for future in futures), done))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _told(results: Iterable[Any], done: Callable[[], Any]) -> Iterator[Any]:
+    """Pass results on, and say so after each."""
+    for result in results:
+        done()
+        yield result
 
 
 def _stay_on(cores: Any) -> None:

@@ -12,7 +12,8 @@ Colours are fit for colour-blind readers, and no meaning hangs on colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ __all__ = [
     "embedding",
     "history",
     "image",
+    "in_style",
     "members",
     "mosaic",
     "overview",
@@ -104,9 +106,31 @@ def use_style() -> None:
     ...     mpl.rcParams["font.size"]
     9.0
     """
+    mpl.rcParams.update(_defaults() | STYLE)
+
+
+@contextmanager
+def in_style() -> Iterator[None]:
+    """Draw in :data:`STYLE` what is drawn within, and leave the settings as they were.
+
+    Examples
+    --------
+    >>> import matplotlib as mpl
+    >>> from stkm import plots
+    >>> before = mpl.rcParams["font.size"]
+    >>> with plots.in_style():
+    ...     mpl.rcParams["font.size"]
+    9.0
+    >>> mpl.rcParams["font.size"] == before
+    True
+    """
+    with mpl.rc_context(_defaults() | STYLE):
+        yield
+
+
+def _defaults() -> dict[Any, Any]:
     keep = {"backend", "interactive"}
-    mpl.rcParams.update({k: v for k, v in mpl.rcParamsDefault.items() if k not in keep})
-    mpl.rcParams.update(STYLE)
+    return {k: v for k, v in mpl.rcParamsDefault.items() if k not in keep}
 
 
 def save(fig: Figure, name: str, folder: Path | None = None) -> list[Path]:

@@ -22,10 +22,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from stkm import plots
+from stkm.validation import counted
 
 __all__ = ["Grouping", "render"]
 
 NEAREST, FARTHEST, UNSURE = 12, 6, 12  # pictures shown of each cluster, and between clusters
+MOST = np.log(1000)  # gap of two likelihoods beyond which it is not told in numbers
 PAGE = 3.9  # inches of a diagram: text of 8 points stays readable on a narrow screen
 
 
@@ -204,6 +206,7 @@ def render(grouping: Grouping, *, title: str, notes: Sequence[str] = ()) -> str:
     return environment.get_template("report.html").render(
         title=title,
         notes=notes,
+        counted=counted,
         n_images=len(labels),
         height=height,
         width=width,
@@ -254,9 +257,21 @@ def _unsure(g: Grouping) -> list[dict[str, Any]]:
     lead = np.diff(np.take_along_axis(g.distances, two, 1), axis=1)[:, 0]
     order = np.argsort(lead, kind="stable")[:UNSURE]
     return [
-        {**_thumbnail(g, i), "first": int(two[i, 0]), "second": int(two[i, 1]), "lead": lead[i]}
+        {
+            **_thumbnail(g, i),
+            "first": int(two[i, 0]),
+            "second": int(two[i, 1]),
+            "lead": _lead(lead[i], None if g.km.prior_ is not None else g.distances[i, two[i, 0]]),
+        }
         for i in order
     ]
+
+
+def _lead(gap: float, distance: float | None) -> str:
+    """Return what a gap between two distances says: of likelihoods (no `distance`) or errors."""
+    if distance is None:
+        return f"{np.exp(gap):.2g} times" if gap < MOST else "more than 1000 times"
+    return f"{100 * gap / distance:.2g} %" if distance > 0 else "exact"
 
 
 def _folders(names: Sequence[str], labels: np.ndarray, n_clusters: int) -> dict[str, list[int]]:

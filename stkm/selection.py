@@ -37,6 +37,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from tqdm import tqdm
 
 from stkm import metrics, plots
 from stkm.ablation import difference
@@ -205,6 +206,7 @@ def select(
     n_repeats: int = 3,
     random_state: int = 0,
     at_most: int | None = 1,
+    verbose: bool = False,
 ) -> Selection:
     """Fit every setting of a grid and rank them by a criterion that needs no labels.
 
@@ -219,6 +221,7 @@ def select(
         for all settings ('stability': pairs of fits)
     random_state : an integer; decides all of it
     at_most : processes, as for `stkm.parallel.run_each`; None: one for each core
+    verbose : whether to show a progress bar of the repeats of all settings
 
     Returns
     -------
@@ -265,7 +268,9 @@ def select(
         for model in models
         for repeat in range(n_repeats)
     ]
-    found = np.array(run_each(_score, tasks, at_most), float).reshape(len(models), n_repeats, 2)
+    with tqdm(desc=f"select by {criterion}", total=len(tasks), disable=not verbose) as bar:
+        found = np.array(run_each(_score, tasks, at_most, bar.update), float)
+    found = found.reshape(len(models), n_repeats, 2)
     values, largest = found[..., 0], found[..., 1].max(1)
     if criterion == "gap":
         values = _gaps(settings, values)

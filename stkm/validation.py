@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import numbers
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
+import sklearn
 from sklearn.utils import check_array
 
 MIN_SIDE = 4
 MAX_INTENSITY, MIN_INTENSITY = 1e8, 1e-8
 """Between them gradients of squared errors, and the squares of these, are numbers in float32."""
+
+
+def warn(text, category=UserWarning):
+    """Warn at the caller's line, not at one of this package or of scikit-learn's wrappers."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _INSIDE.intersection(Path(frame.f_code.co_filename).parents):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+_INSIDE = {Path(__file__).parent, Path(sklearn.__file__).parent}
 
 
 def check_images(X, image_shape=None):
@@ -65,13 +79,27 @@ def check_images(X, image_shape=None):
             "divide them by a constant"
         )
     if 0 < top < MIN_INTENSITY:
-        warnings.warn(
+        warn(
             f"images reach only {top:g}, and squared errors of less than {MIN_INTENSITY:g} vanish: "
-            "multiply them by a constant",
-            UserWarning,
-            stacklevel=3,
+            "multiply them by a constant"
         )
     return (X[..., None], True) if X.ndim == 3 else (X, False)
+
+
+def check_ground(images):
+    """Warn of ``(N, H, W, C)`` images, dark on light, of which warps move the ground about.
+
+    Most have a rim that is lighter than half of the scale, and than the image.
+    """
+    rim = np.concatenate([images[:, [0, -1]].reshape(len(images), -1),
+                          images[:, :, [0, -1]].reshape(len(images), -1)], axis=1)  # fmt: skip
+    top, mean = float(np.abs(images).max()), images.reshape(len(images), -1).mean(1)
+    light = np.median(rim, axis=1) > np.maximum(top / 2, mean + top / 20)
+    if light.mean() > 0.5:
+        warn(
+            f"most images have a light rim, and beyond the frame the intensity is 0: where shapes "
+            f"are dark on light, fit their negatives, {top:g} - X"
+        )
 
 
 def check_weights(sample_weight, n):
@@ -98,6 +126,11 @@ def count_distinct(images, enough):
         if len(seen) >= enough:
             break
     return len(seen)
+
+
+def counted(n, noun):
+    """'1 image', '2 images'."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def check_int(name, value, low, high=None):

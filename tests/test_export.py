@@ -324,7 +324,7 @@ def test_the_command_chooses_a_number_of_clusters(pictures, tmp_path, capsys):
     assert run(pictures, "--n-clusters", "2-4", "--out", out, "--affine", "--quiet") == 0
     text = (out / "report.html").read_text(encoding="utf-8")
     assert "shapes: 24 images in 3 clusters" in text
-    assert "3 clusters, chosen between 2 and 4 without labels" in text
+    assert "3 clusters, chosen from 2 to 4 without labels" in text
     assert re.search(r"2: -?\d+\.\d\d, 3: \d+\.\d\d, 4: ", text)
     assert capsys.readouterr().err == ""
 
@@ -395,3 +395,17 @@ def test_help_needs_nothing_and_says_what_comes_out():
     )
     for word in (*FILES, "exit codes", "examples", "--force", "HxW"):
         assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    "line, hint",
+    [
+        (["cluster", "x", "--nclusters", "3", "--out", "y"], "did you mean --n-clusters?"),
+        (["cluster", "x", "--n-clusters", "3", "--out", "y", "--forse"], "did you mean --force?"),
+        (["check", "--stmap=x"], "did you mean --stamp?"),
+    ],
+)
+def test_a_misspelt_option_is_told_its_likeliest_meaning(line, hint, capsys):
+    with pytest.raises(SystemExit) as stop:
+        __main__.main(line)
+    assert stop.value.code == 2 and hint in capsys.readouterr().err

@@ -7,8 +7,6 @@ which runs are ranked.
 
 from __future__ import annotations
 
-import warnings
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..validation import check_images, check_int, check_option, check_real
+from ..validation import check_images, check_int, check_option, check_real, warn
 from .autoencoder import PATIENCE, Autoencoder
 from .networks import (
     ARCHITECTURES,
@@ -77,11 +75,10 @@ class _DeepKMeans(Logged, ClusterMixin, BaseEstimator):
         self.n_features_in_ = int(np.prod(images.shape[1:]))
         self.n_used_ = len(np.unique(self.labels_))
         if self.n_used_ < self.n_clusters:
-            warnings.warn(
+            warn(
                 f"{self.n_clusters - self.n_used_} of {self.n_clusters} clusters have no image: "
                 "the training has collapsed; try another random_state or a smaller learning_rate",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         return self
 

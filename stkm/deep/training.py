@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from functools import cache
 
@@ -15,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from sklearn.exceptions import ConvergenceWarning
+
+from ..validation import warn
 
 __all__ = ["Logged", "Trainer", "adam", "epoch_batches", "hold_out", "sgd"]
 
@@ -138,11 +139,10 @@ class Trainer:
         if not finite:
             self.model, self.state, self._opt = kept
             self.diverged = True
-            warnings.warn(
+            warn(
                 f"training stage {self.stage!r} is not finite in epoch {self._epochs}: stopped "
                 f"with the network of epoch {self._epochs - 1}; try a smaller learning_rate",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         return finite
 
