@@ -895,7 +895,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         weights = check_weights(sample_weight, len(images))
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
-        check_ground(images)
+        check_ground(images, self._top)
         warp = self._make_warp(images.shape[1:3])
         self._model, images = fitting.Model.of(warp, images, weights, self._params())
         return images, weights

@@ -270,8 +270,12 @@ def _unsure(g: Grouping) -> list[dict[str, Any]]:
 def _lead(gap: float, distance: float | None) -> str:
     """Return what a gap between two distances says: of likelihoods (no `distance`) or errors."""
     if distance is None:
-        return f"{np.exp(gap):.2g} times" if gap < MOST else "more than 1000 times"
-    return f"{100 * gap / distance:.2g} %" if distance > 0 else "exact"
+        return f"{_short(np.exp(gap))} times" if gap < MOST else "more than 1000 times"
+    return f"{_short(100 * gap / distance)} %" if distance > 0 else "exact"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
 def _folders(names: Sequence[str], labels: np.ndarray, n_clusters: int) -> dict[str, list[int]]:

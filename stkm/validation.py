@@ -15,6 +15,8 @@ MIN_SIDE = 4
 MAX_INTENSITY, MIN_INTENSITY = 1e8, 1e-8
 """Between them gradients of squared errors, and the squares of these, are numbers in float32."""
 
+_INSIDE = {Path(__file__).parent, Path(sklearn.__file__).parent}
+
 
 def warn(text, category=UserWarning):
     """Warn at the caller's line, not at one of this package or of scikit-learn's wrappers."""
@@ -22,9 +24,6 @@ def warn(text, category=UserWarning):
     while frame.f_back is not None and _INSIDE.intersection(Path(frame.f_code.co_filename).parents):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
-
-
-_INSIDE = {Path(__file__).parent, Path(sklearn.__file__).parent}
 
 
 def check_images(X, image_shape=None):
@@ -86,18 +85,18 @@ def check_images(X, image_shape=None):
     return (X[..., None], True) if X.ndim == 3 else (X, False)
 
 
-def check_ground(images):
-    """Warn of ``(N, H, W, C)`` images, dark on light, of which warps move the ground about.
+def check_ground(images, top):
+    """Warn of images ``(N, H, W, C)`` that are dark on light: warps would move their ground about.
 
-    Most have a rim that is lighter than half of the scale, and than the image.
+    Most have a rim that is lighter than half of their scale, ``top``, and than the image.
     """
     rim = np.concatenate([images[:, [0, -1]].reshape(len(images), -1),
                           images[:, :, [0, -1]].reshape(len(images), -1)], axis=1)  # fmt: skip
-    top, mean = float(np.abs(images).max()), images.reshape(len(images), -1).mean(1)
+    mean = images.reshape(len(images), -1).mean(1)
     light = np.median(rim, axis=1) > np.maximum(top / 2, mean + top / 20)
     if light.mean() > 0.5:
         warn(
-            f"most images have a light rim, and beyond the frame the intensity is 0: where shapes "
+            "most images have a light rim, and beyond the frame the intensity is 0: where shapes "
             f"are dark on light, fit their negatives, {top:g} - X"
         )
 

@@ -102,6 +102,7 @@ OF_DATA = {
 }
 NO_ARGUMENT = "takes no argument that could be wrong, and needs no fit"
 NOT_RAISING = {
+    "plots.in_style": NO_ARGUMENT,
     "plots.use_style": NO_ARGUMENT,
     "datasets.available": NO_ARGUMENT,
     "Warp.pixels": NO_ARGUMENT,

@@ -409,3 +409,21 @@ def test_a_misspelt_option_is_told_its_likeliest_meaning(line, hint, capsys):
     with pytest.raises(SystemExit) as stop:
         __main__.main(line)
     assert stop.value.code == 2 and hint in capsys.readouterr().err
+
+
+def test_gaps_are_told_in_plain_numbers():
+    _lead = report._lead
+    assert [_lead(np.log(x), None) for x in (1.5, 150)] == ["1.5 times", "150 times"]
+    assert _lead(10.0, None) == "more than 1000 times"
+    assert [_lead(x, 4.0) for x in (0.1, 8.0)] == ["2.5 %", "200 %"] and _lead(1.0, 0.0) == "exact"
+
+
+def test_a_fit_warns_of_images_dark_on_light_at_the_line_that_calls_it(recwarn):
+    X = np.zeros((12, 8, 8))
+    X[::2, 2:6, 3] = X[1::2, 3, 2:6] = 1
+    km = AffineKMeans(2, n_init=1, n_swaps=0, max_iter=1, random_state=0)
+    km.fit(X)
+    assert not [w for w in recwarn if "light rim" in str(w.message)]
+    km.fit(1 - X)
+    (told,) = [w for w in recwarn if "light rim" in str(w.message)]
+    assert told.filename == __file__
