@@ -18,6 +18,10 @@ Every criterion looks at images and fits alone; none of them can be given a labe
     and either half is of little use beside the other. The criterion is by how much the least
     utility, in units of the mean one, falls with the next number of clusters: a gap in its curve,
     on the scale of natural logarithms. Higher is better; the last number has no value.
+``objective``
+    The fit's own: minus the log-likelihood of the images fitted, each under its own cluster. Lower
+    is better. All images take part, and the penalty counts, so that a warp that is free pays for
+    it; it compares what ``held-out`` compares, but for n_clusters, with which it falls.
 ``distortion``
     The paper's: the mean squared error between images, as they are, and their centroids after the
     warp (Eq. 2), on the images fitted. Lower is better. It falls with every freedom of the warp,
@@ -50,12 +54,14 @@ __all__ = ["CRITERIA", "Selection", "select", "utilities"]
 
 CRITERIA = {
     "held-out": ("−log p of a held-out image", False),
+    "objective": ("−log p of an image", False),
     "stability": ("ARI of two fits", True),
     "gap": ("fall of the least utility", True),
     "distortion": ("squared error of an image", False),
 }
 """What each criterion measures, and whether more of it is better."""
 
+LIKELIHOODS = ("held-out", "objective")  # criteria that need a learned prior
 HELD_OUT = 0.25  # share of the images that no fit of `held-out` and `stability` sees
 LEAST = 1e-3  # utility, in units of the mean, below which a centroid is of no use at all
 
@@ -260,8 +266,8 @@ def select(
     settings = _settings(grid)
     models = [_model(estimator, setting) for setting in settings]
     _check_comparable(criterion, settings, models)
-    if criterion == "held-out":
-        _same_modes(models, X)
+    if criterion in LIKELIHOODS:
+        _same_modes(criterion, models, X)
     _check_fits(criterion, models, X)
     tasks = [
         (criterion, model, X, (random_state, repeat))
@@ -346,9 +352,9 @@ def _varied(settings):
 
 def _check_comparable(criterion, settings, models):
     varied, counts = _varied(settings), [model.n_clusters for model in models]
-    if criterion == "distortion" and "n_clusters" in varied:
+    if criterion in ("distortion", "objective") and "n_clusters" in varied:
         raise ValueError(
-            "criterion 'distortion' can't choose n_clusters: it falls with every cluster; "
+            f"criterion {criterion!r} can't choose n_clusters: it falls with every cluster; "
             "use 'gap', 'stability' or 'held-out'"
         )
     if criterion in ("gap", "stability") and min(counts) < 2:
@@ -359,16 +365,16 @@ def _check_comparable(criterion, settings, models):
             "n_clusters for each combination of the other parameters, "
             "or use 'stability' or 'held-out'"
         )
-    if criterion == "held-out":
+    if criterion in LIKELIHOODS:
         if any(getattr(model, "prior", "fixed") != "learned" for model in models):
             raise ValueError(
-                "criterion 'held-out' needs prior='learned': a fixed penalty is no likelihood, "
+                f"criterion {criterion!r} needs prior='learned': a fixed penalty is no likelihood, "
                 "and its error falls with the penalty; use 'stability' or 'gap'"
             )
         for name in sorted(varied & {"smoothing", "n_modes"}):
             raise ValueError(
-                f"criterion 'held-out' can't choose {name}: other values of it are likelihoods of "
-                "other data; use 'stability'"
+                f"criterion {criterion!r} can't choose {name}: other values of it are "
+                "likelihoods of other data; use 'stability'"
             )
 
 
@@ -394,9 +400,9 @@ def _sizes(criterion, n):
     return [n]
 
 
-def _same_modes(models, X):
+def _same_modes(criterion, models, X):
     """As many appearance modes for all as the most clusters allow: the same density for all."""
-    size = _sizes("held-out", len(X))[0]
+    size = _sizes(criterion, len(X))[0]
     most = size // (IMAGES_PER_MODE * max(model.n_clusters for model in models))
     for model in models:
         if isinstance(model.n_modes, int) and model.n_modes > most:
@@ -434,6 +440,8 @@ def _score(criterion, model, X, seeds):
         value = -logsumexp(-km.transform(rest).astype(np.float64), axis=1).mean()
     elif criterion == "stability":
         value = metrics.ari(*(fit.predict(rest) for fit in fits))
+    elif criterion == "objective":
+        value = km.inertia_ / len(X)
     elif criterion == "gap":
         found = utilities(km.transform(X))
         value = found.min() / max(found.mean(), np.finfo(float).tiny)

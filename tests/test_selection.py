@@ -106,6 +106,17 @@ def test_distortion_is_the_squared_error_of_eq_2(images):
     assert found.rows[0]["mean"] == pytest.approx(error.mean(), rel=1e-3)
 
 
+def test_the_objective_is_that_of_the_fit_for_one_image(images):
+    grid = {"displacement": [1e6, 10.0]}
+    found = select(images, grid, "objective", estimator=small(n_modes=0), n_repeats=1)
+    assert found.winner == {"displacement": 10.0}, str(found)
+    rng = np.random.default_rng((0, 0))
+    rng.permutation(60)
+    seed = int(rng.integers(2**31 - 1, size=1)[0])
+    km = small(n_modes=0, displacement=10.0).set_params(random_state=seed).fit(images)
+    assert found.rows[1]["mean"] == pytest.approx(km.inertia_ / 60, rel=1e-6)
+
+
 def test_the_same_call_gives_the_same_and_another_seed_another(images):
     grid = {"displacement": [5.0, 20.0]}
     first, again, other = (
@@ -128,6 +139,9 @@ def test_the_same_call_gives_the_same_and_another_seed_another(images):
         ({"bendnig": [1.0]}, "stability", "bendnig"),
         ({"random_state": [0, 1]}, "stability", "random_state is no setting"),
         ({"n_clusters": [2, 3]}, "distortion", "falls with every cluster"),
+        ({"n_clusters": [2, 3]}, "objective", "'objective' can't choose n_clusters"),
+        ({"prior": ["fixed", "learned"]}, "objective", "'objective' needs prior='learned'"),
+        ({"n_modes": [0, 4]}, "objective", "'objective' can't choose n_modes"),
         ({"n_clusters": [1, 2, 3]}, "gap", "n_clusters of at least 2"),
         ({"n_clusters": [2, 3]}, "gap", "three or more values of n_clusters"),
         ({"bending": [0.1, 0.2, 0.3]}, "gap", "three or more values of n_clusters"),
@@ -166,7 +180,7 @@ def test_labels_can_t_come_in():
 
 def test_likelihoods_have_as_many_modes_whatever_the_number_of_clusters():
     models = [small(n_modes=8).set_params(n_clusters=k) for k in (2, 6)]
-    selection._same_modes(models, np.zeros((400, 12, 12)))
+    selection._same_modes("held-out", models, np.zeros((400, 12, 12)))
     assert [m.n_modes for m in models] == [300 // 60] * 2
 
 
