@@ -70,7 +70,8 @@ def _fit(parameters, X, new, n_clusters, seed) -> Fit:
 def difference(values: Sequence[float], reference: Sequence[float]) -> tuple[float, float, float]:
     """Mean of the paired differences and its 95 % interval (Student's t over the pairs)."""
     gap = np.subtract(values, reference)
-    if len(gap) < 2 or not np.ptp(gap):
+    rounding = 1e-12 * np.abs([values, reference]).max()
+    if len(gap) < 2 or np.ptp(gap) <= rounding:
         return (float(gap.mean()),) * 3
     interval = ttest_rel(values, reference).confidence_interval(0.95)
     return float(gap.mean()), float(interval.low), float(interval.high)
