@@ -260,8 +260,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             if result.prior is None:  # all were fitted exactly: no likelihood to compare
                 scores = {}
                 break
-            better = all(result.objective < score for score in scores.values())
-            scores[weight] = result.objective
+            sizes = np.bincount(result.labels, w, minlength=self.n_clusters)
+            swallowed = sizes.max() > LARGEST * sizes.mean()
+            score = np.inf if swallowed else result.objective
+            better = all(score < other for other in scores.values())
+            scores[weight] = score
             entry = {"stage": "displacement", "objective": result.objective, "accepted": better}
             progress.report(entry | {"displacement": weight})
         self._use({str(weight): score / w.sum() for weight, score in scores.items()})
@@ -1152,9 +1155,9 @@ class STKMeans(_WarpKMeans):
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
         (of a pixel and channel for colour: scikit-learn's rule)
     solver : 'gauss-newton', or 'adam': the published optimiser (see :meth:`paper`)
-    bending, displacement : weights of the penalty, free of units. displacement='auto' tries 17, 5
-        and 1.7 on ``search_size`` images, a fit each, and takes that of lowest objective, which
-        with a learned prior is a likelihood
+    bending, displacement : weights of the penalty, free of units. displacement='auto' tries 17
+        and 5 on ``search_size`` images, a fit each, and takes that of lowest objective, which with
+        a learned prior is a likelihood; fits in which a cluster has swallowed others do not count
     smoothing : low-pass of the images for matching, sd in units of the frame's side. Where it is
         four pixels and more, means of 2 × 2 pixels and more are matched: `stkm.resolution`. Warps,
         centroids and modes are those of the whole frame
@@ -1188,7 +1191,7 @@ class STKMeans(_WarpKMeans):
         appearance_modes_ are its modes
     n_used_ : clusters with at least one image
     displacement_ : weight of the displacement that was used; displacement_scores_ : with 'auto',
-        every weight tried and its objective of an image
+        every weight tried and its objective of an image, infinite where a cluster swallowed others
 
     Raises
     ------

@@ -427,6 +427,25 @@ def test_a_weight_that_holds_the_images_still_is_not_found(monkeypatch):
     assert km.set_params(displacement=3).fit(X).displacement_ == 3
 
 
+def test_a_weight_with_which_a_cluster_swallows_others_is_not_taken(monkeypatch):
+    X = bars(60)[0]
+    plain = STKMeans(3, **AUTO, random_state=0).fit(X)
+    best = plain.displacement_
+    fit, seen = STKMeans._fit_once, []
+
+    def swallowing(self, images, weights, rng, progress):
+        result = fit(self, images, weights, rng, progress)
+        seen.append(self._model.params["displacement"])
+        if seen[-1] == best and len(seen) <= 2:  # a trial
+            result.labels = np.zeros_like(result.labels)
+        return result
+
+    monkeypatch.setattr(STKMeans, "_fit_once", swallowing)
+    monkeypatch.setattr("stkm.cluster.LARGEST", 2.5)
+    km = STKMeans(3, **AUTO, random_state=0).fit(X)
+    assert km.displacement_ != best and km.displacement_scores_[best] == np.inf
+
+
 def test_images_that_are_fitted_exactly_tell_nothing_of_the_weight():
     X = np.repeat(bars(3)[0], 8, axis=0)
     km = STKMeans(3, **AUTO, random_state=0).fit(X)
