@@ -80,8 +80,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     history_: list[dict[str, Any]]
     prior_: Prior | None
     n_used_: int
-    displacement_: float
-    displacement_scores_: dict[float, float]
     n_features_in_: int
     keep = "all"
 
@@ -167,11 +165,11 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         progress = Progress(total, self.verbose, path, known)
         found = progress.found
         seed = found[0]["seed"] if found else self._seed()
+        progress.outer = ({"seed": seed}, {})
         streams = np.random.default_rng([seed, 2**31]).spawn(2)
         index = fitting.draw(weights, part, streams[0])
         images, part_weights = self._prepare_part(X, index, weights[index])
         if found:
-            self._use(found[0].get("displacements", {}))
             fit = passes.Fit.unpack(*progress.restore(np.random.default_rng()))
         else:
             result = self._fit_best(images, part_weights, part=True)
@@ -179,7 +177,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             n_near = min(self.n_candidates, self.n_clusters) if self.keep == "nearest" else 0
             size = 2 * len(self._model.warp.landmarks)
             fit = passes.Fit.of(result.centers, result.prior, len(X), n_near, size, result.history)
-        progress.outer = ({"seed": seed, "displacements": self.displacement_scores_}, {})
         self._set_centers(fit.centers)  # images are checked as those of a fit
         try:
             passes.fit_all(
@@ -224,15 +221,12 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         if progress.found:  # an earlier process drew its own seed, where random_state is None
             meta, arrays = progress.found
             seed, first = meta["seed"], meta["run"]
-            self._use(meta.get("displacements", {}))
             best = _unpacked(meta, arrays)
         # where there is a search, n_init counts searches, and only the best one is fitted
         runs = 1 if self.n_init == "auto" or self._searches else self.n_init
         try:
-            if not progress.found:
-                self._try_displacements(images, weights, seed, progress)
             for run in range(first, runs):
-                progress.outer = _packed(seed, run, best, self.displacement_scores_)
+                progress.outer = _packed(seed, run, best)
                 # run i has its own stream, so it does not depend on how many runs there are
                 rng = np.random.default_rng([seed, run])
                 result = self._fit_once(images, weights, rng, progress)
@@ -245,36 +239,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         finally:
             progress.close()
         return best
-
-    def _try_displacements(self, images, weights, seed, progress):
-        """displacement='auto': the weight of lowest objective in fits of a part of the images."""
-        if self.displacement != "auto":
-            return
-        size, stream = max(self.search_size, self.n_clusters), [seed, 2**30]
-        part = fitting.draw(weights, size, np.random.default_rng(stream))
-        model, w, scores = self._model, weights[part], {}
-        for weight in fitting.DISPLACEMENTS:
-            self._model = model.with_displacement(weight)
-            rng = np.random.default_rng([*stream, 1])
-            result = self._fit_once(images[part], w, rng, Progress())
-            if result.prior is None:  # all were fitted exactly: no likelihood to compare
-                scores = {}
-                break
-            sizes = np.bincount(result.labels, w, minlength=self.n_clusters)
-            swallowed = sizes.max() > LARGEST * sizes.mean()
-            score = np.inf if swallowed else result.objective
-            better = all(score < other for other in scores.values())
-            scores[weight] = score
-            entry = {"stage": "displacement", "objective": result.objective, "accepted": better}
-            progress.report(entry | {"displacement": weight})
-        self._use({str(weight): score / w.sum() for weight, score in scores.items()})
-
-    def _use(self, scores):
-        """Take the displacement weight of lowest score, where any were tried."""
-        self.displacement_scores_ = {float(weight): float(s) for weight, s in scores.items()}
-        if scores:
-            self.displacement_ = min(self.displacement_scores_, key=self.displacement_scores_.get)
-        self._model = self._model.with_displacement(self.displacement_)
 
     def _interrupted(self, images, weights, best, latest):
         """What there is when the user ends a fit; without a state yet, the interruption goes on."""
@@ -326,8 +290,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         True
         """
         km = cls(len(centroids), **params)
-        if km.displacement == "auto":
-            raise ValueError("displacement='auto': give the number that the fit has found")
         images, weights = km._prepare(X, None)
         centers = km._model.shrink(km._check_centers(centroids, km._shape))
         result = fitting.Result(centers, None, 0.0, 0, False, [], learned)
@@ -862,14 +824,8 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
             block_length(1, self.memory_limit)
         choose(self.devices)
         check_int("n_candidates", self.n_candidates, 1)
-        for name in ("tol", "bending", "smoothing", "coarse"):
+        for name in ("tol", "bending", "displacement", "smoothing", "coarse"):
             check_real(name, getattr(self, name))
-        if isinstance(self.displacement, str):
-            check_option("displacement", self.displacement, ("auto",))  # or a number
-        else:
-            check_real("displacement", self.displacement)
-        if self.displacement == "auto" and self._params()["prior"] != "learned":
-            raise ValueError("displacement='auto' needs prior='learned': errors don't compare")
         if self.n_swaps != "auto":
             check_int("n_swaps", self.n_swaps, 0)
         if self.n_init != "auto":
@@ -940,7 +896,6 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self._check_parameters(images, weights)
         self._shape, self._top = images.shape[1:], float(np.abs(images).max())
         check_ground(images, self._top)
-        self.displacement_, self.displacement_scores_ = self._params()["displacement"], {}
         warp = self._make_warp(images.shape[1:3])
         self._model, images = fitting.Model.of(warp, images, weights, self._params())
         return images, weights
@@ -1012,10 +967,7 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
     def _params(self):
         """All parameters, with those that only `STKMeans` has at their defaults."""
         other = {"adam_steps": 1, "learning_rate": 0.01, "prior": "fixed", "n_modes": 0}
-        params = {**other, **self.get_params(deep=False)}
-        if params["displacement"] == "auto":
-            params["displacement"] = fitting.DISPLACEMENTS[0]
-        return params
+        return {**other, **self.get_params(deep=False)}
 
     @property
     def _searches(self):
@@ -1077,9 +1029,9 @@ class _WarpKMeans(TransformerMixin, ClusterMixin, BaseEstimator):
         self.cluster_centers_ = whole[..., 0] if self._grey else whole
 
 
-def _packed(seed, run, best, displacements):
+def _packed(seed, run, best):
     """Meta and arrays of a checkpoint: the run it is in, and the best of those before."""
-    meta, arrays = {"seed": seed, "run": run, "displacements": displacements}, {}
+    meta, arrays = {"seed": seed, "run": run}, {}
     if best is not None:
         meta["best"] = {
             n: getattr(best, n) for n in ("objective", "n_iter", "converged", "history")
@@ -1155,9 +1107,7 @@ class STKMeans(_WarpKMeans):
     tol : the loop stops when the centroids' squared shift is below tol × mean variance of a pixel
         (of a pixel and channel for colour: scikit-learn's rule)
     solver : 'gauss-newton', or 'adam': the published optimiser (see :meth:`paper`)
-    bending, displacement : weights of the penalty, free of units. displacement='auto' tries 17
-        and 5 on ``search_size`` images, a fit each, and takes that of lowest objective, which with
-        a learned prior is a likelihood; fits in which a cluster has swallowed others do not count
+    bending, displacement : weights of the penalty, free of units
     smoothing : low-pass of the images for matching, sd in units of the frame's side. Where it is
         four pixels and more, means of 2 × 2 pixels and more are matched: `stkm.resolution`. Warps,
         centroids and modes are those of the whole frame
@@ -1190,8 +1140,6 @@ class STKMeans(_WarpKMeans):
     prior_ : `stkm.prior.Prior`, or None with ``prior="fixed"``; deformation_modes_ and
         appearance_modes_ are its modes
     n_used_ : clusters with at least one image
-    displacement_ : weight of the displacement that was used; displacement_scores_ : with 'auto',
-        every weight tried and its objective of an image, infinite where a cluster swallowed others
 
     Raises
     ------
@@ -1235,7 +1183,7 @@ class STKMeans(_WarpKMeans):
         tol: float = 0.25,
         solver: str = "gauss-newton",
         bending: float = 2e-3,
-        displacement: float | str = 17.0,
+        displacement: float = 17.0,
         smoothing: float = 0.025,
         coarse: float = 0.07,
         learning_rate: float = 1e-2,

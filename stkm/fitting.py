@@ -6,7 +6,7 @@ functions below take it, images ``(N, H, W, C)`` and weights. Nothing here sees 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,7 +48,6 @@ SWAPS_PER_CLUSTER = 2  # n_swaps="auto"
 FINE_PASSES = 4  # of the Lloyd passes, the last ones, on all pixels
 MIN_SMOOTHING, MIN_SIDE = 0.5, 20  # pixels; below them all passes look at all pixels
 EXACT = 1e-6  # of the spread: rounding errors
-DISPLACEMENTS = (17.0, 5.0)  # displacement="auto": weights tried; at 1.7 large sets collapse
 EASE = 0.1  # weight of the displacement in the affine start: images that are far must get there
 COARSE_STRIDE = 2  # low-passed images: the error on every second pixel says as much
 LLOYD = ("coarse", "lloyd", "whole", "affine", "adam")  # stages whose steps are passes
@@ -91,13 +90,15 @@ class Model:
         mean = np.average(smooth, axis=0, weights=weights)
         spread = ((smooth - mean) ** 2).sum((1, 2, 3), dtype=np.float64)
         spread = float(np.average(spread, weights=weights)) or 1.0
+        weights = (params["bending"], params["displacement"], spread)
         model = cls(
             frame,
             r,
             warp,
             side,
             spread,
-            *_penalties(warp, params, spread),
+            solvers.penalty(warp, *weights),
+            EASE * solvers.penalty(Warp.affine(warp.shape), *weights),
             # scikit-learn's rule: tol counts in units of the mean variance of a pixel
             params["tol"] * spread / np.prod(images.shape[1:]),
             params["smoothing"] * side,
@@ -107,12 +108,6 @@ class Model:
             params,
         )
         return model, images
-
-    def with_displacement(self, weight):
-        """This model with another weight of the displacement."""
-        params = self.params | {"displacement": weight}
-        penalty, affine = _penalties(self.warp, params, self.spread)
-        return replace(self, penalty=penalty, affine_penalty=affine, params=params)
 
     def shrink(self, images):
         """Images ``(N, H, W, C)`` on the frame that is matched."""
@@ -222,13 +217,6 @@ class Model:
             first=len(passes),
             **options,
         )
-
-
-def _penalties(warp, params, spread):
-    """Quadratic forms of a warp's penalty, and of its affine start's."""
-    weights = (params["bending"], params["displacement"], spread)
-    affine = Warp.affine(warp.shape)
-    return solvers.penalty(warp, *weights), EASE * solvers.penalty(affine, *weights)
 
 
 @dataclass

@@ -115,7 +115,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
         reassignment_ratio: float = 0.01,
         compute_labels: bool = True,
         bending: float = 2e-3,
-        displacement: float | str = 17.0,
+        displacement: float = 17.0,
         smoothing: float = 0.025,
         coarse: float = 0.07,
         prior: str = "learned",
@@ -213,16 +213,15 @@ class MiniBatchSTKMeans(_WarpKMeans):
         found = progress.found
         seed = found[0]["seed"] if found else self._seed()
         rng = self._random = self._rng(seed)
+        progress.outer = ({"seed": seed}, {})
         index = self._sample(n, weights, rng)
         trend = _Trend(size, n, self.max_no_improvement)
         ended = False
         if found:
             progress.restore(rng)
             ended = self._go_on(X, index, weights[index], trend, *found)
-            progress.outer = self._origin(seed)
         else:
             self._begin(X, index, weights[index])
-            progress.outer = self._origin(seed)
             self._mark(progress, rng, trend, ended)
         kept = self._kept()
         try:
@@ -354,10 +353,6 @@ class MiniBatchSTKMeans(_WarpKMeans):
         self._empty()
         self._add(images, weights)
 
-    def _origin(self, seed):
-        """What lies around every mark."""
-        return {"seed": seed, "displacements": self.displacement_scores_}, {}
-
     def _unit(self):
         """Mean variance of a pixel, the unit of ``tol``."""
         return self._model.spread / self._matched()[0].size
@@ -383,7 +378,6 @@ class MiniBatchSTKMeans(_WarpKMeans):
     def _go_on(self, X, index, weights, trend, meta, arrays):
         """Take up a fit from a checkpoint; returns whether its steps had ended."""
         self._prepare_part(X, index, weights)
-        self._use(meta.get("displacements", {}))
         self.prior_ = unpack_prior(arrays.get("prior"))
         self._set_centers(arrays["centers"])
         self._empty()

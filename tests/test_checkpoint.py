@@ -25,7 +25,6 @@ FITS = {
         STKMeans,
         {"landmarks": 3, "n_swaps": 1, "n_init": 1, "max_iter": 4, "keep": "nearest"},
     ),
-    "chosen": (STKMeans, {"landmarks": 3, "n_swaps": 0, "n_init": 1, "displacement": "auto"}),
     "affine": (AffineKMeans, {"n_swaps": 1, "n_init": 1}),
     "mini-batch": (
         MiniBatchSTKMeans,
@@ -44,8 +43,7 @@ def estimator(name):
 
 def results(km):
     prior = progress.pack_prior(km.prior_) or {}
-    found = [km.labels_, km.cluster_centers_, km.inertia_, km.n_iter_]
-    return [*found, km.displacement_, *km.displacement_scores_.values(), *prior.values()]
+    return [km.labels_, km.cluster_centers_, km.inertia_, km.n_iter_, *prior.values()]
 
 
 def same(a, b):
@@ -83,7 +81,7 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("affine", "pap
 
 
 @pytest.mark.parametrize(
-    "name", ["learned", "in part", "in blocks", "given", "mini-batch", "chosen", *OTHERS]
+    "name", ["learned", "in part", "in blocks", "given", "mini-batch", *OTHERS]
 )
 def test_a_fit_stopped_anywhere_ends_as_one_that_was_not(name, stop, tmp_path, monkeypatch):
     if name in ("in part", "in blocks"):

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import AffineAdam, IdentityKMeans, assert_rejected_before_compilation, bars, digits
+from helpers import AffineAdam, IdentityKMeans, bars, digits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -401,71 +401,3 @@ def test_S5_one_and_two_threads_agree(tmp_path):
     with np.load(tmp_path / "out.npz") as one:
         assert np.array_equal(one["labels"], here.labels_)
         assert_allclose(one["centers"], here.cluster_centers_, atol=1e-4)
-
-
-# ---------------------------------------------------------------- displacement="auto"
-
-AUTO = {**SMALL, "prior": "learned", "n_swaps": 0, "max_iter": 4, "displacement": "auto"}
-
-
-def test_the_weight_of_the_displacement_that_is_found_is_used():
-    X = bars(60)[0]
-    km = STKMeans(3, **AUTO, random_state=0).fit(X)
-    assert tuple(km.displacement_scores_) == fitting.DISPLACEMENTS
-    assert km.displacement_ == min(km.displacement_scores_, key=km.displacement_scores_.get)
-    given = STKMeans(3, **{**AUTO, "displacement": km.displacement_}, random_state=0).fit(X)
-    assert np.array_equal(given.cluster_centers_, km.cluster_centers_)
-    assert given.displacement_ == km.displacement_ and given.displacement_scores_ == {}
-
-
-def test_a_weight_that_holds_the_images_still_is_not_found(monkeypatch):
-    X = bars(60)[0]
-    for tried in ((1e6, 10.0), (10.0, 1e6)):
-        monkeypatch.setattr(fitting, "DISPLACEMENTS", tried)
-        km = STKMeans(3, **AUTO, n_modes=0, random_state=0).fit(X)
-        assert km.displacement_ == 10.0, km.displacement_scores_
-    assert km.set_params(displacement=3).fit(X).displacement_ == 3
-
-
-def test_a_weight_with_which_a_cluster_swallows_others_is_not_taken(monkeypatch):
-    X = bars(60)[0]
-    plain = STKMeans(3, **AUTO, random_state=0).fit(X)
-    best = plain.displacement_
-    fit, seen = STKMeans._fit_once, []
-
-    def swallowing(self, images, weights, rng, progress):
-        result = fit(self, images, weights, rng, progress)
-        seen.append(self._model.params["displacement"])
-        if seen[-1] == best and len(seen) <= 2:  # a trial
-            result.labels = np.zeros_like(result.labels)
-        return result
-
-    monkeypatch.setattr(STKMeans, "_fit_once", swallowing)
-    monkeypatch.setattr("stkm.cluster.LARGEST", 2.5)
-    km = STKMeans(3, **AUTO, random_state=0).fit(X)
-    assert km.displacement_ != best and km.displacement_scores_[best] == np.inf
-
-
-def test_images_that_are_fitted_exactly_tell_nothing_of_the_weight():
-    X = np.repeat(bars(3)[0], 8, axis=0)
-    km = STKMeans(3, **AUTO, random_state=0).fit(X)
-    assert km.displacement_ == fitting.DISPLACEMENTS[0] and km.displacement_scores_ == {}
-
-
-@pytest.mark.parametrize(
-    ("cls", "params", "message"),
-    [
-        (STKMeans, {"displacement": "often"}, "displacement='often': expected one of 'auto'"),
-        (STKMeans, {"displacement": "auto", "prior": "fixed"}, "needs prior='learned'"),
-        (STKMeans.paper, {"displacement": "auto"}, "needs prior='learned'"),
-        (AffineKMeans, {"displacement": "auto"}, "needs prior='learned'"),
-    ],
-)
-def test_a_weight_can_t_be_found_where_objectives_don_t_compare(cls, params, message):
-    assert_rejected_before_compilation(lambda: cls(3, **params).fit(bars(24)[0]), message)
-
-
-def test_given_centroids_ask_for_the_weight_of_their_fit():
-    X = bars(24)[0]
-    with pytest.raises(ValueError, match="give the number that the fit has found"):
-        STKMeans.from_centroids(X[:3], X, landmarks=3, displacement="auto")
