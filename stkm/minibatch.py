@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from . import prior as _prior
 from .cluster import ImagesLike, Init, STKMeans, Verbose, _WarpKMeans
-from .fitting import PART, PASS
+from .fitting import PASS
 from .learning import learn_from_sums
 from .lloyd import assign, candidates, cold_state
 from .progress import Progress, pack_prior, unpack_prior
@@ -54,8 +54,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
     smoothing, coarse, n_candidates, search_size, image_shape, memory_limit, devices,
     random_state : as in `STKMeans`; they shape the fit of the sample and every step
     batch_size : images of a step (in `STKMeans`, those that are aligned at a time)
-    init_size : images of the sample; None = 8000, as many as a fit of more finds its centroids by
-        in `STKMeans`, and at least 3 n_clusters
+    init_size : images of the sample; None = twice search_size, at least 3 n_clusters
     max_iter : passes over the images, at most; each draws as many images as there are
     tol : stop where the centroids' squared shift in a step is below tol × mean variance of a
         pixel; 0 never does
@@ -337,7 +336,7 @@ class MiniBatchSTKMeans(_WarpKMeans):
 
     def _sample(self, n, weights, rng):
         """Numbers of the images that the fit starts with, ascending."""
-        size = self.init_size or max(PART, 3 * self.n_clusters)
+        size = self.init_size or max(2 * self.search_size, 3 * self.n_clusters)
         if size >= n:
             return np.arange(n)
         if (weights == weights[0]).all():
